@@ -1,0 +1,1 @@
+//! The allocators that the benchmarks compare, behind one trait.

@@ -1,0 +1,119 @@
+//! The scope word: which tenant pays for what this thread allocates now.
+//!
+//! One `const`-initialised, `Drop`-free thread-local of eight bytes holds the scope and the slot this thread last
+//! used. It never registers a destructor, so it serves before `main` and after thread-local teardown.
+
+use core::cell::Cell;
+
+use crate::heap::tag::Tag;
+
+/// The tenant in scope and whether its limits are strict here. Packed into 32 bits:
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0..=15 | tag of the tenant |
+/// | 16 | strict: inside `fallible`, a charge past a limit is refused |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Scope(u32);
+
+const STRICT: u32 = 1 << 16;
+
+impl Scope {
+    /// No scope: root pays, nothing is strict.
+    pub(crate) const ROOT: Scope = Scope(0);
+
+    #[inline]
+    pub(crate) const fn of(tenant: Tag) -> Scope {
+        Scope(tenant.0 as u32)
+    }
+    #[inline]
+    pub(crate) const fn tenant(self) -> Tag {
+        Tag(self.0 as u16)
+    }
+    #[inline]
+    pub(crate) const fn is_strict(self) -> bool {
+        self.0 & STRICT != 0
+    }
+    #[inline]
+    pub(crate) const fn strict(self) -> Scope {
+        Scope(self.0 | STRICT)
+    }
+}
+
+/// What the crate keeps per thread.
+pub(crate) struct ThreadWords {
+    scope: Cell<Scope>,
+    /// The CPU slot this thread used last; `u32::MAX`: none yet.
+    slot: Cell<u32>,
+}
+
+thread_local! {
+    static WORDS: ThreadWords = const { ThreadWords { scope: Cell::new(Scope::ROOT), slot: Cell::new(u32::MAX) } };
+}
+
+/// The scope of this thread.
+#[inline]
+pub(crate) fn current() -> Scope {
+    WORDS.with(|words| words.scope.get())
+}
+
+/// Sets the scope and returns the one before.
+#[inline]
+pub(crate) fn replace(scope: Scope) -> Scope {
+    WORDS.with(|words| words.scope.replace(scope))
+}
+
+/// Restores the outer scope when dropped, also while unwinding.
+#[derive(Debug)]
+pub(crate) struct Restore(Scope);
+
+impl Drop for Restore {
+    #[inline]
+    fn drop(&mut self) {
+        replace(self.0);
+    }
+}
+
+/// Enters `scope` until the returned guard drops.
+#[inline]
+pub(crate) fn enter(scope: Scope) -> Restore {
+    Restore(replace(scope))
+}
+
+/// The slot this thread used last, if any.
+#[inline]
+pub(crate) fn slot_hint() -> u32 {
+    WORDS.with(|words| words.slot.get())
+}
+
+#[inline]
+pub(crate) fn set_slot_hint(slot: u32) {
+    WORDS.with(|words| words.slot.set(slot));
+}
+
+/// The address of this thread's words: unique among living threads, never 0.
+#[inline]
+pub(crate) fn thread_address() -> usize {
+    WORDS.with(|words| core::ptr::from_ref(words) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scope_packs_tenant_and_strictness_apart() {
+        for id in [0, 1, 255, 256, 65_534] {
+            let scope = Scope::of(Tag(id));
+            assert_eq!(scope.tenant(), Tag(id));
+            assert!(!scope.is_strict());
+            assert!(scope.strict().is_strict());
+            assert_eq!(scope.strict().tenant(), Tag(id));
+        }
+    }
+
+    #[test]
+    fn b25_thread_words_stay_within_sixteen_bytes() {
+        assert!(core::mem::size_of::<ThreadWords>() <= 16);
+    }
+}

@@ -1,0 +1,188 @@
+//! Giving pages of free spans back to the system: with a decay, and all at once.
+//!
+//! A free span keeps its pages for [`DECAY_MS`], in case it is wanted again; then the next page heap operation that
+//! finds the clock due purges it, at most [`SEGMENTS_PER_TICK`] segments' worth per tick. A process that does
+//! nothing purges nothing; [`all`] serves it (`allotment::purge()`).
+//!
+//! Purged memory is never taken for zeroed: some systems keep the bytes and say otherwise (hazard B06).
+
+use core::ptr::NonNull;
+
+use super::os::{os, Purged};
+use super::page_heap;
+use super::segment::{Kind, SpanInfo, SEGMENT, UNIT, UNITS};
+
+/// How long a free span keeps its pages; jemalloc's default (`dirty_decay_ms`).
+pub(crate) const DECAY_MS: u32 = 10_000;
+/// Time between two ticks, an eighth of the decay.
+const TICK_MS: u32 = DECAY_MS / 8;
+/// How many segments one tick looks at.
+const SEGMENTS_PER_TICK: usize = 16;
+/// Operations between two looks at the clock.
+const OPERATIONS_PER_LOOK: u32 = 16;
+
+/// When the next tick is due.
+pub(crate) struct Clock {
+    now_ms: u32,
+    last_tick_ms: u32,
+    operations: u32,
+    cursor: usize,
+}
+
+impl Clock {
+    pub(crate) const fn new() -> Self {
+        Clock { now_ms: 0, last_tick_ms: 0, operations: 0, cursor: 0 }
+    }
+
+    /// The time as last seen, in milliseconds; wraps after 49 days, which differences survive.
+    pub(crate) fn now(&self) -> u32 {
+        self.now_ms
+    }
+
+    /// Counts an operation; whether a tick is due.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.operations = self.operations.wrapping_add(1);
+        if !self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
+            return false;
+        }
+        self.now_ms = os().clock_ms() as u32;
+        if self.now_ms.wrapping_sub(self.last_tick_ms) < TICK_MS {
+            return false;
+        }
+        self.last_tick_ms = self.now_ms;
+        true
+    }
+}
+
+/// Purges what has decayed in the next few segments.
+#[cold]
+pub(crate) fn tick() {
+    for _ in 0..SEGMENTS_PER_TICK {
+        let mut heap = page_heap::lock();
+        if heap.dirty_free == 0 {
+            return;
+        }
+        heap.clock.cursor = (heap.clock.cursor + 1) % heap.places.max(1);
+        let place = heap.clock.cursor;
+        let now = heap.clock.now();
+        drop(heap);
+        purge_segment(place, |freed_at| now.wrapping_sub(freed_at) >= DECAY_MS);
+    }
+}
+
+/// Purges all free spans and unmaps the segments that are wholly free. Returns the bytes given back. The caller
+/// holds a slot or the gate, so that no fork comes between.
+pub(crate) fn all() -> usize {
+    let places = page_heap::lock().places;
+    let mut bytes = 0;
+    for place in 0..places {
+        bytes += purge_segment(place, |_| true);
+        bytes += unmap_segment(place);
+    }
+    bytes
+}
+
+/// Purges the free spans of a segment that are old enough, one at a time.
+fn purge_segment(place: usize, is_old: impl Fn(u32) -> bool) -> usize {
+    let mut bytes = 0;
+    let mut unit = 0;
+    while unit < UNITS {
+        let mut heap = page_heap::lock();
+        let Some(segment) = page_heap::segment_at(place) else { return bytes };
+        // While the lock was dropped the span at `unit` may have been merged into an earlier one.
+        let info = segment.units[unit].info();
+        let (head, units) = (info.head(), info.units());
+        let next = (head + units).max(unit + 1);
+        let wanted = info.kind() == Kind::Free
+            && segment.units[head].info() == info
+            && segment.dirty.count(head..head + units) > 0
+            && is_old(segment.units[head].freed_at);
+        if wanted {
+            let freed_at = segment.units[head].freed_at;
+            heap.unlink(segment, head, units);
+            heap.set_purging(units, true);
+            let taken = SpanInfo::new(head, units, Kind::Purging, 0);
+            for unit in &segment.units[head..head + units] {
+                unit.set_info(taken);
+            }
+            let mut dirty = segment.dirty;
+            let base = segment.base;
+            drop(heap);
+            bytes += purge_runs(base, head, units, &mut dirty);
+            let mut heap = page_heap::lock();
+            if let Some(segment) = page_heap::segment_at(place) {
+                for unit in head..head + units {
+                    segment.dirty.set(unit..unit + 1, dirty.contains(unit));
+                }
+                heap.set_purging(units, false);
+                heap.merge(segment, head, units, freed_at);
+            }
+        }
+        unit = next;
+    }
+    bytes
+}
+
+/// Purges each run of dirty units as far as it covers whole pages of the system's; clears the bits of what went.
+fn purge_runs(base: usize, head: usize, units: usize, dirty: &mut super::segment::UnitSet) -> usize {
+    let page = os().page_size();
+    let mut bytes = 0;
+    let mut unit = head;
+    while unit < head + units {
+        if !dirty.contains(unit) {
+            unit += 1;
+            continue;
+        }
+        let mut end = unit;
+        while end < head + units && dirty.contains(end) {
+            end += 1;
+        }
+        let from = (base + unit * UNIT).next_multiple_of(page);
+        let to = (base + end * UNIT) / page * page;
+        if from < to {
+            if let Some(start) = NonNull::new(from as *mut u8) {
+                // SAFETY: the run is within a span that this call alone holds, rounded inward to pages.
+                if unsafe { os().purge(start, to - from) } == Purged::Returned {
+                    dirty.set((from - base).div_ceil(UNIT)..(to - base) / UNIT, false);
+                    bytes += to - from;
+                }
+            }
+        }
+        unit = end;
+    }
+    bytes
+}
+
+/// Unmaps a segment that is one free span. If the system refuses, it stays in use.
+fn unmap_segment(place: usize) -> usize {
+    let mut heap = page_heap::lock();
+    let Some(segment) = page_heap::segment_at(place) else { return 0 };
+    if segment.units[0].info() != SpanInfo::new(0, UNITS, Kind::Free, 0) {
+        return 0;
+    }
+    let base = segment.base;
+    let freed_at = segment.units[0].freed_at;
+    heap.unlink(segment, 0, UNITS);
+    heap.set_purging(UNITS, true);
+    let taken = SpanInfo::new(0, UNITS, Kind::Purging, 0);
+    for unit in &segment.units {
+        unit.set_info(taken);
+    }
+    drop(heap);
+    let Some(start) = NonNull::new(base as *mut u8) else { return 0 };
+    // The map forgets the segment before its addresses can be given to anybody else.
+    super::segment::publish(base, SEGMENT, None);
+    // SAFETY: the segment is one span that this call alone holds.
+    let gone = unsafe { os().unmap(start, SEGMENT) };
+    let mut heap = page_heap::lock();
+    heap.set_purging(UNITS, false);
+    let Some(segment) = page_heap::segment_at(place) else { return 0 };
+    if gone {
+        heap.forget(segment);
+        return 0;
+    }
+    let place = super::segment::Place::Segment(NonNull::from(&mut *segment));
+    super::segment::publish(base, SEGMENT, Some(place));
+    heap.merge(segment, 0, UNITS, freed_at);
+    0
+}

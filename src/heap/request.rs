@@ -1,0 +1,283 @@
+//! A request as the program makes it: allocate, free, resize. Here the two paths meet.
+//!
+//! Fast paths are inlined into the caller; everything that may fail goes through [`persist`], which repeats an
+//! attempt as `charge/limit.rs` decides. No lock, slot or gate is held between two attempts.
+
+use core::alloc::Layout;
+use core::ptr::{null_mut, NonNull};
+
+use super::cpu_cache::{self, Failure};
+use super::large::{self, Large};
+use super::purge;
+use super::size_class::Class;
+use super::slab;
+use super::tag::{self, Tag};
+use crate::charge::counter::{try_charge, uncharge, Refused};
+use crate::charge::limit::{self, Patience, Payer, Verdict};
+use crate::charge::scope;
+use crate::life::reentry;
+use crate::percpu::{enter, Entry};
+use crate::tenant::registry::{self, Registry};
+
+/// `GlobalAlloc::alloc`.
+#[inline]
+pub(crate) fn allocate(layout: Layout) -> *mut u8 {
+    match Class::of(layout.size(), layout.align()) {
+        Some(class) => allocate_small(class, Payer::new(scope::current())),
+        None => allocate_large(layout, Payer::new(scope::current())).0,
+    }
+}
+
+/// `GlobalAlloc::alloc_zeroed`. Only memory fresh from the system is known to be zero (hazard B06).
+pub(crate) fn allocate_zeroed(layout: Layout) -> *mut u8 {
+    let (object, zeroed) = match Class::of(layout.size(), layout.align()) {
+        Some(class) => (allocate_small(class, Payer::new(scope::current())), false),
+        None => allocate_large(layout, Payer::new(scope::current())),
+    };
+    if !object.is_null() && !zeroed {
+        // SAFETY: the object is ours and at least as large as the layout.
+        unsafe { object.write_bytes(0, layout.size()) };
+    }
+    object
+}
+
+#[inline]
+fn allocate_small(class: Class, payer: Payer) -> *mut u8 {
+    if let Entry::Slot(mut held) = enter() {
+        if let Some(slot) = held.data() {
+            if let Some(object) = cpu_cache::alloc_own(slot, class, payer.id) {
+                return object;
+            }
+        }
+    }
+    allocate_small_slow(class, payer)
+}
+
+#[inline(never)]
+fn allocate_small_slow(class: Class, payer: Payer) -> *mut u8 {
+    let size = class.info().size as usize;
+    persist(payer, size, |payer| match enter() {
+        Entry::Slot(mut held) => match held.data() {
+            Some(slot) => cpu_cache::alloc(slot, class, payer),
+            None => cpu_cache::alloc_without_slot(class, payer),
+        },
+        Entry::Gate(_inside) => cpu_cache::alloc_without_slot(class, payer),
+    })
+    .unwrap_or(null_mut())
+}
+
+#[inline(never)]
+fn allocate_large(layout: Layout, payer: Payer) -> (*mut u8, bool) {
+    let Some(bytes) = large::rounded(layout.size()) else { return (null_mut(), false) };
+    if layout.align() > large::MAX_ALIGN {
+        return (null_mut(), false);
+    }
+    let made = persist(payer, bytes, |payer| {
+        let _entry = enter();
+        try_charge(&Registry, payer.id, bytes, payer.rule).map_err(|refused| Failure::Refused(refused, bytes))?;
+        large::alloc(bytes, layout.align(), payer.id).ok_or_else(|| {
+            uncharge(&Registry, payer.id, bytes, None);
+            Failure::OutOfMemory
+        })
+    });
+    made.map_or((null_mut(), false), |(object, zeroed)| (object.as_ptr(), zeroed))
+}
+
+/// Repeats an attempt until it succeeds, or its failure is final. A panicking thread is billed to root.
+fn persist<T>(mut payer: Payer, bytes: usize, mut attempt: impl FnMut(Payer) -> Result<T, Failure>) -> Option<T> {
+    let mut patience = Patience::new();
+    let mut reclaimed = false;
+    if payer.id != Tag::ROOT && reentry::panicking() {
+        payer.id = Tag::ROOT;
+    }
+    loop {
+        match attempt(payer) {
+            Ok(made) => return Some(made),
+            Err(Failure::OutOfMemory) => {
+                if reclaimed || !reclaim(bytes) {
+                    return None;
+                }
+                reclaimed = true;
+            }
+            Err(Failure::Refused(Refused::Retired, _)) => payer.id = registry::living(payer.id),
+            Err(Failure::Refused(Refused::Over(level), bytes)) => match patience.decide(&mut payer, level, bytes) {
+                Verdict::Retry => {}
+                Verdict::Refuse => return None,
+            },
+        }
+    }
+}
+
+/// Before the system's refusal is passed on: gives all caches and free spans back to it. `false`: cannot help.
+#[cold]
+fn reclaim(bytes: usize) -> bool {
+    let ([free, slabs, _], _, _) = super::page_heap::footprint();
+    bytes <= free + slabs && give_all_back().is_some()
+}
+
+/// Empties the caches and purges all that is free; the bytes given back to the system. `None`: the calling thread
+/// is itself inside an operation, interrupted by a signal.
+pub(crate) fn give_all_back() -> Option<usize> {
+    if !limit::drain(Tag::ROOT, false) {
+        return None;
+    }
+    let _entry = enter();
+    slab::release_empty();
+    Some(purge::all())
+}
+
+/// `GlobalAlloc::dealloc`.
+///
+/// # Safety
+/// `object` was allocated here with this layout, and nobody uses it any more.
+#[inline]
+pub(crate) unsafe fn deallocate(object: *mut u8, layout: Layout) {
+    match Class::of(layout.size(), layout.align()) {
+        // SAFETY: the caller's promise.
+        Some(class) => unsafe { deallocate_small(class, object) },
+        // SAFETY: as above.
+        None => unsafe { deallocate_large(object, layout) },
+    }
+}
+
+/// # Safety
+/// As [`deallocate`].
+#[inline]
+unsafe fn deallocate_small(class: Class, object: *mut u8) {
+    slab::check_free(class, object);
+    match enter() {
+        Entry::Slot(mut held) => match held.data() {
+            // SAFETY: the caller's promise.
+            Some(slot) => unsafe { cpu_cache::dealloc(slot, class, object) },
+            // SAFETY: as above.
+            None => unsafe { cpu_cache::dealloc_without_slot(class, object) },
+        },
+        // SAFETY: as above.
+        Entry::Gate(_inside) => unsafe { cpu_cache::dealloc_without_slot(class, object) },
+    }
+}
+
+/// # Safety
+/// As [`deallocate`].
+#[inline(never)]
+unsafe fn deallocate_large(object: *mut u8, layout: Layout) {
+    let Some(object) = NonNull::new(object) else { return };
+    let large = Large::at(object);
+    large.check_layout(layout.size());
+    let _entry = enter();
+    let (owner, bytes) = (large.owner(), large.bytes);
+    // SAFETY: the caller's promise.
+    unsafe { large.free() };
+    uncharge(&Registry, owner, bytes, None);
+}
+
+/// `GlobalAlloc::realloc`. The owner stays the owner, and pays for growth.
+///
+/// # Safety
+/// `object` was allocated here with this layout; `size` is not 0 and at most `isize::MAX` when rounded up to the
+/// alignment.
+pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    let align = layout.align();
+    let scope = scope::current();
+    let (from, to) = (Class::of(layout.size(), align), Class::of(size, align));
+    // A limit does not stand in the way of giving memory back.
+    let strict = scope.is_strict() && size > layout.size();
+    let payer = |id| Payer { id, strict, ..Payer::new(scope) };
+    let owner = match from {
+        Some(class) => {
+            slab::check_object(class, object);
+            if from == to {
+                return object;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { tag::get(class, object) }
+        }
+        None => {
+            let Some(start) = NonNull::new(object) else { return null_mut() };
+            let large = Large::at(start);
+            large.check_layout(layout.size());
+            if to.is_none() {
+                // SAFETY: the caller's promise.
+                return unsafe { resize_large(large, align, size, payer) };
+            }
+            large.owner()
+        }
+    };
+    let moved = match to {
+        Some(class) => allocate_small(class, payer(owner)),
+        None => match Layout::from_size_align(size, align) {
+            Ok(layout) => allocate_large(layout, payer(owner)).0,
+            Err(_) => null_mut(),
+        },
+    };
+    if !moved.is_null() {
+        // SAFETY: both objects are ours, distinct, and at least as large as the smaller layout.
+        unsafe {
+            object.copy_to_nonoverlapping(moved, layout.size().min(size));
+            deallocate(object, layout);
+        }
+    }
+    moved
+}
+
+/// Resizes a large object to another large size: in place, or by moving pages, or by copying. It is one object all
+/// the time and charged once: first the growth, or last the shrinking.
+///
+/// # Safety
+/// As [`reallocate`].
+#[inline(never)]
+unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(Tag) -> Payer) -> *mut u8 {
+    let Some(bytes) = large::rounded(size) else { return null_mut() };
+    let start = large.address();
+    if bytes == large.bytes {
+        return start.as_ptr();
+    }
+    if bytes < large.bytes {
+        let _entry = enter();
+        // SAFETY: the caller's promise. If the system keeps the tail, it stays charged to its owner.
+        if unsafe { large.resize_in_place(bytes) } {
+            uncharge(&Registry, large.owner(), large.bytes - bytes, None);
+        }
+        return start.as_ptr();
+    }
+    let growth = bytes - large.bytes;
+    let made = persist(payer(large.owner()), bytes, |mut payer| {
+        let _entry = enter();
+        let owner = large.owner();
+        let living = registry::living(owner);
+        if living != owner {
+            // A retired tenant takes no charges: its object becomes its ancestor's, whose counter holds it already.
+            large.set_owner(living);
+            uncharge(&Registry, owner, large.bytes, Some(living));
+            payer.id = living;
+        }
+        // A panicking thread's growth is not root's: one object has one owner.
+        payer.id = living;
+        try_charge(&Registry, payer.id, growth, payer.rule).map_err(|refused| Failure::Refused(refused, growth))?;
+        // SAFETY: the caller's promise.
+        if unsafe { large.resize_in_place(bytes) } {
+            return Ok(start);
+        }
+        let Some((moved, _)) = large::alloc(bytes, align, payer.id) else {
+            uncharge(&Registry, payer.id, growth, None);
+            return Err(Failure::OutOfMemory);
+        };
+        // SAFETY: both objects are ours; the old one is given up.
+        unsafe { move_large(large, Large::at(moved)) };
+        Ok(moved)
+    });
+    made.map_or(null_mut(), NonNull::as_ptr)
+}
+
+/// # Safety
+/// The caller owns both objects and uses `from` no more.
+unsafe fn move_large(from: Large, to: Large) {
+    // SAFETY: the caller's promise; the pages are moved or the bytes are copied, then the old place is freed.
+    unsafe {
+        if from.is_huge() && from.relocate_to(&to) {
+            return from.free_moved();
+        }
+        from.address().copy_to_nonoverlapping(to.address(), from.bytes);
+        from.free();
+    }
+}

@@ -1,0 +1,371 @@
+//! Slabs: spans cut into slots of one class, shared by all tenants, and each class's list of partial ones.
+//!
+//! ```text
+//! | header 64 B | free bitmap | idle bitmap | tags, 2 B each | slots ... |   aligned to its size
+//! ```
+//!
+//! Equations (the class's lock held):
+//! * `free` is the number of set bits in the free bitmap, none of them at or past `capacity`;
+//! * a slab is in its class's list exactly when `free > 0`;
+//! * a slot is free in its slab, or cached in one magazine, or live: never two of these.
+//!
+//! A slab that fills leaves the list, one that was full enters at the head, so that nearly full slabs are used
+//! first and sparse ones get the time to empty. A slab that empties goes back to the page heap, unless it is the
+//! only one in the list.
+//!
+//! The idle bitmap says which slots are not live. Builds with debug assertions or the `hardened` feature keep it up
+//! to date and so find double frees; other builds leave it alone but for `verify()`, which uses it to find an object
+//! that is cached twice.
+
+use core::ptr::{null_mut, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::locked::Locked;
+use super::page_heap;
+use super::segment::{self, Kind, Place, UNIT};
+use super::size_class::{bitmap_words, Class, ClassInfo, CLASSES, SLAB_HEADER};
+use super::tag::Tag;
+use crate::life::reentry;
+
+/// Whether every free is checked against its slab.
+pub(crate) const HARDENED: bool = cfg!(any(debug_assertions, feature = "hardened"));
+
+/// A slab's header, at its base.
+#[repr(C)]
+pub(crate) struct Slab {
+    next: *mut Slab,
+    previous: *mut Slab,
+    free: u32,
+    class: u8,
+    listed: bool,
+}
+
+const _: () = assert!(size_of::<Slab>() <= SLAB_HEADER);
+
+/// A class's slabs.
+struct Bin {
+    partial: *mut Slab,
+    slabs: usize,
+}
+
+// SAFETY: the list is of slabs that belong to the bin and is followed under its lock only.
+unsafe impl Send for Bin {}
+
+static BINS: [Locked<Bin>; CLASSES] = [const { Locked::new(Bin { partial: null_mut(), slabs: 0 }) }; CLASSES];
+
+impl Slab {
+    fn info(&self) -> &'static ClassInfo {
+        Class(self.class).info()
+    }
+
+    fn free_bits(&mut self) -> &mut [u64] {
+        let words = bitmap_words(self.info().capacity as usize);
+        // SAFETY: the bitmap follows the header inside the slab; `first` lies behind both bitmaps.
+        unsafe {
+            let start = core::ptr::from_mut(self).cast::<u8>().add(SLAB_HEADER).cast::<u64>();
+            core::slice::from_raw_parts_mut(start, words)
+        }
+    }
+
+    fn object(&mut self, slot: usize) -> *mut u8 {
+        let offset = self.info().offset_of(slot);
+        core::ptr::from_mut(self).cast::<u8>().wrapping_add(offset)
+    }
+
+    /// Moves free slots into `out`; how many.
+    fn take(&mut self, out: &mut [*mut u8]) -> usize {
+        let info = self.info();
+        let base = core::ptr::from_mut(self).cast::<u8>();
+        let mut taken = 0;
+        for (index, word) in self.free_bits().iter_mut().enumerate() {
+            while *word != 0 && taken < out.len() {
+                let slot = index * 64 + word.trailing_zeros() as usize;
+                *word &= *word - 1;
+                out[taken] = base.wrapping_add(info.offset_of(slot));
+                taken += 1;
+            }
+            if taken == out.len() {
+                break;
+            }
+        }
+        self.free -= taken as u32;
+        taken
+    }
+
+    /// The structure's own equations.
+    pub(crate) fn is_valid(&mut self) -> bool {
+        let capacity = self.info().capacity as usize;
+        let set: u32 = self.free_bits().iter().map(|word| word.count_ones()).sum();
+        let within = match capacity % 64 {
+            0 => true,
+            tail => self.free_bits().last().is_some_and(|word| word >> tail == 0),
+        };
+        within && set == self.free && self.listed == (self.free > 0)
+    }
+}
+
+impl Bin {
+    fn link(&mut self, slab: &mut Slab) {
+        slab.previous = null_mut();
+        slab.next = self.partial;
+        slab.listed = true;
+        // SAFETY: listed slabs are live and belong to this bin.
+        if let Some(next) = unsafe { slab.next.as_mut() } {
+            next.previous = slab;
+        }
+        self.partial = slab;
+    }
+
+    fn unlink(&mut self, slab: &mut Slab) {
+        // SAFETY: as in `link`.
+        let previous = unsafe { slab.previous.as_mut() };
+        match previous {
+            Some(previous) => previous.next = slab.next,
+            None => self.partial = slab.next,
+        }
+        // SAFETY: as in `link`.
+        if let Some(next) = unsafe { slab.next.as_mut() } {
+            next.previous = slab.previous;
+        }
+        slab.listed = false;
+    }
+
+    fn take(&mut self, out: &mut [*mut u8]) -> usize {
+        let mut taken = 0;
+        // SAFETY: as in `link`.
+        while let Some(slab) = unsafe { self.partial.as_mut() } {
+            if taken == out.len() {
+                break;
+            }
+            taken += slab.take(&mut out[taken..]);
+            if slab.free == 0 {
+                self.unlink(slab);
+            }
+        }
+        taken
+    }
+
+    /// Puts an object back; a slab that emptied and is not needed is returned, in no list.
+    fn put(&mut self, class: Class, object: *mut u8) -> Option<NonNull<Slab>> {
+        let info = class.info();
+        let base = info.slab_of(object as usize);
+        // SAFETY: the object is a slot of a slab of this class, whose header lies at its base.
+        let slab = unsafe { &mut *object.with_addr(base).cast::<Slab>() };
+        let slot = match info.slot_of(object as usize) {
+            Some(slot) if slab.class == class.0 && slot < info.capacity as usize => slot,
+            _ => reentry::die_at("an object that is no slot of its slab came back", object as usize),
+        };
+        let word = &mut slab.free_bits()[slot / 64];
+        let bit = 1 << (slot % 64);
+        if *word & bit != 0 {
+            reentry::die_at("an object came back to its slab twice", object as usize);
+        }
+        *word |= bit;
+        slab.free += 1;
+        if slab.free == 1 {
+            self.link(slab);
+        }
+        if slab.free == info.capacity && !(slab.previous.is_null() && slab.next.is_null()) {
+            self.unlink(slab);
+            self.slabs -= 1;
+            return Some(NonNull::from(slab));
+        }
+        None
+    }
+}
+
+/// Fills `out` with free objects of a class, as many as one visit finds, at least one. 0: out of memory.
+pub(crate) fn alloc_batch(class: Class, out: &mut [*mut u8]) -> usize {
+    let bin = &BINS[class.0 as usize];
+    loop {
+        let taken = bin.lock().take(out);
+        if taken > 0 || out.is_empty() {
+            return taken;
+        }
+        let Some(slab) = create(class) else { return 0 };
+        let mut bin = bin.lock();
+        // SAFETY: the slab was just set up and is known to nobody else.
+        bin.link(unsafe { &mut *slab.as_ptr() });
+        bin.slabs += 1;
+    }
+}
+
+fn create(class: Class) -> Option<NonNull<Slab>> {
+    let info = class.info();
+    let units = info.slab as usize / UNIT;
+    let span = page_heap::alloc(units, units, Kind::Slab, class.0, Tag::ROOT)?;
+    let slab = span.start.cast::<Slab>();
+    let header = Slab { next: null_mut(), previous: null_mut(), free: info.capacity, class: class.0, listed: false };
+    // SAFETY: the span is ours and large enough for the header.
+    unsafe { slab.write(header) };
+    // SAFETY: initialised just now, and known to nobody else.
+    let slab_ref = unsafe { &mut *slab.as_ptr() };
+    let capacity = info.capacity as usize;
+    for (index, word) in slab_ref.free_bits().iter_mut().enumerate() {
+        let bits = (capacity - index * 64).min(64);
+        *word = u64::MAX >> (64 - bits);
+        if HARDENED {
+            idle_word(info, span.start.as_ptr() as usize, index * 64).store(*word, Ordering::Relaxed);
+        }
+    }
+    Some(slab)
+}
+
+/// Gives objects of a class back to their slabs.
+///
+/// # Safety
+/// Each is a slot of a slab of `class`, charged to nobody, and reachable through `objects` only.
+pub(crate) unsafe fn free_batch(class: Class, objects: &[*mut u8]) {
+    let mut emptied: *mut Slab = null_mut();
+    let mut bin = BINS[class.0 as usize].lock();
+    for &object in objects {
+        if let Some(mut slab) = bin.put(class, object) {
+            // SAFETY: the slab has left the bin; it is ours.
+            unsafe { slab.as_mut().next = emptied };
+            emptied = slab.as_ptr();
+        }
+    }
+    drop(bin);
+    release(class, emptied);
+}
+
+/// Gives a chain of empty slabs back to the page heap.
+fn release(class: Class, mut slab: *mut Slab) {
+    while let Some(start) = NonNull::new(slab) {
+        // SAFETY: the chain is ours; its slabs are empty, so the span is used by nobody.
+        unsafe {
+            slab = (*slab).next;
+            page_heap::free(start.cast(), class.info().slab as usize / UNIT, Kind::Slab);
+        }
+    }
+}
+
+/// Gives the empty slabs that bins keep back to the page heap.
+pub(crate) fn release_empty() {
+    for class in Class::all() {
+        let mut bin = BINS[class.0 as usize].lock();
+        let mut emptied: *mut Slab = null_mut();
+        let mut at = bin.partial;
+        // SAFETY: as in `Bin::link`.
+        while let Some(slab) = unsafe { at.as_mut() } {
+            at = slab.next;
+            if slab.free == slab.info().capacity {
+                bin.unlink(slab);
+                bin.slabs -= 1;
+                slab.next = emptied;
+                emptied = slab;
+            }
+        }
+        drop(bin);
+        release(class, emptied);
+    }
+}
+
+fn idle_word(info: &ClassInfo, base: usize, slot: usize) -> &'static AtomicU64 {
+    let words = bitmap_words(info.capacity as usize);
+    let address = base + SLAB_HEADER + 8 * (words + slot / 64);
+    // SAFETY: the idle bitmap lies behind the free bitmap in a slab that the caller knows to be mapped, and is
+    // accessed through this function only.
+    unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(address)) }
+}
+
+// relaxed (whole file): idle bits are each changed by the one thread that frees or allocates the object; its hand-over
+// between threads is ordered by whatever handed it over
+/// Marks an object as not live; whether it was live.
+///
+/// # Safety
+/// `object` is a slot of a live slab of `class`.
+pub(crate) unsafe fn mark_idle(class: Class, object: *mut u8) -> bool {
+    let info = class.info();
+    let slot = info.slot_of(object as usize).unwrap_or(0);
+    let word = idle_word(info, info.slab_of(object as usize), slot);
+    word.fetch_or(1 << (slot % 64), Ordering::Relaxed) >> (slot % 64) & 1 == 0
+}
+
+/// Marks an object as live.
+///
+/// # Safety
+/// As [`mark_idle`].
+#[inline]
+pub(crate) unsafe fn mark_live(class: Class, object: *mut u8) {
+    if HARDENED {
+        let info = class.info();
+        let slot = info.slot_of(object as usize).unwrap_or(0);
+        let word = idle_word(info, info.slab_of(object as usize), slot);
+        if word.fetch_and(!(1 << (slot % 64)), Ordering::Relaxed) >> (slot % 64) & 1 == 0 {
+            reentry::die_at("an object that is live was about to be given out", object as usize);
+        }
+    }
+}
+
+/// In hardened builds: aborts unless `object` is an object of `class`, as far as can be seen without changing it.
+#[inline]
+pub(crate) fn check_object(class: Class, object: *mut u8) {
+    if !HARDENED {
+        return;
+    }
+    let address = object as usize;
+    let Some(Place::Segment(segment)) = segment::find(address) else {
+        reentry::die_at("freed a pointer that is not from this allocator", address);
+    };
+    // SAFETY: descriptors are never unmapped.
+    let (_, info) = unsafe { segment.as_ref() }.span_at(address);
+    if info.kind() != Kind::Slab {
+        reentry::die_at("freed a pointer that is not in use as a small object (double free or wrong layout)", address);
+    }
+    if info.class() != class.0 {
+        reentry::die_at("freed with a layout of another size class than it was allocated with", address);
+    }
+    let info = class.info();
+    match info.slot_of(address) {
+        Some(slot) if info.slab_of(address) + info.offset_of(slot) == address => {}
+        _ => reentry::die_at("freed a pointer into the middle of an object", address),
+    }
+}
+
+/// In hardened builds: aborts unless `object` is a live object of `class`, and marks it idle.
+#[inline]
+pub(crate) fn check_free(class: Class, object: *mut u8) {
+    if !HARDENED {
+        return;
+    }
+    check_object(class, object);
+    // SAFETY: checked just now: a slot of a slab of the class.
+    if !unsafe { mark_idle(class, object) } {
+        reentry::die_at("double free", object as usize);
+    }
+}
+
+/// Clears the idle bits of a slab, for `verify()`. The world is stopped.
+pub(crate) fn clear_idle(class: Class, base: usize) {
+    let info = class.info();
+    for index in 0..bitmap_words(info.capacity as usize) {
+        idle_word(info, base, index * 64).store(0, Ordering::Relaxed);
+    }
+}
+
+/// Calls `each` with every object of a slab that is not free in it: live or cached. `false`: the slab is corrupt.
+/// The world is stopped.
+pub(crate) fn each_object(base: NonNull<u8>, mut each: impl FnMut(Class, *mut u8)) -> bool {
+    // SAFETY: the caller found a slab's span at this address, and nothing runs.
+    let slab = unsafe { &mut *base.cast::<Slab>().as_ptr() };
+    if slab.class as usize >= CLASSES || !slab.is_valid() {
+        return false;
+    }
+    let class = Class(slab.class);
+    for slot in 0..class.info().capacity as usize {
+        if slab.free_bits()[slot / 64] >> (slot % 64) & 1 == 0 {
+            each(class, slab.object(slot));
+        }
+    }
+    true
+}
+
+/// Whether the slot that holds `address` is free in its slab. The world is stopped.
+pub(crate) fn is_free(class: Class, object: *mut u8) -> bool {
+    let info = class.info();
+    let base = object.with_addr(info.slab_of(object as usize)).cast::<Slab>();
+    let slot = info.slot_of(object as usize).unwrap_or(usize::MAX);
+    // SAFETY: a cached object's slab is live.
+    slot >= info.capacity as usize || unsafe { &mut *base }.free_bits()[slot / 64] >> (slot % 64) & 1 != 0
+}
