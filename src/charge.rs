@@ -21,7 +21,7 @@
 //! magazines' and the depot's part with one tenant's stocks). `settle()` makes it zero.
 
 pub mod counter;
-pub(crate) mod drain;
+pub mod drain;
 #[cfg(not(loom))]
 pub(crate) mod limit;
 #[cfg(not(loom))]

@@ -72,12 +72,12 @@ pub use tenant::api::*;
 #[doc(hidden)]
 pub mod model {
     pub use crate::charge::counter;
-    pub use crate::charge::drain::{disown, drain_stock, is_within};
+    pub use crate::charge::drain;
     pub use crate::charge::stock;
     pub use crate::charge::transfer;
     pub use crate::heap::magazine;
     pub use crate::heap::size_class;
-    pub use crate::heap::tag::{self, get as tag_of, set as set_tag};
+    pub use crate::heap::tag;
     pub use crate::percpu::gate;
     pub use crate::percpu::slot;
     pub use crate::sync::owner_lock;

@@ -5,7 +5,7 @@
 //! compiled.
 
 pub(crate) mod backoff;
-pub(crate) mod owner_lock;
+pub mod owner_lock;
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,5 +30,35 @@ pub(crate) fn invariant(holds: bool, message: &'static str) {
         crate::life::reentry::die(message);
         #[cfg(loom)]
         panic!("{message}");
+    }
+}
+
+/// A cell whose users exclude one another by a lock of their own. Under loom, a use that is not ordered after the
+/// last one by another thread fails the model.
+pub(crate) struct Exclusive<T> {
+    #[cfg(not(loom))]
+    cell: core::cell::UnsafeCell<T>,
+    #[cfg(loom)]
+    cell: loom::cell::UnsafeCell<T>,
+}
+
+impl<T> Exclusive<T> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Exclusive { cell: core::cell::UnsafeCell::new(value) }
+    }
+    #[cfg(loom)]
+    pub(crate) fn new(value: T) -> Self {
+        Exclusive { cell: loom::cell::UnsafeCell::new(value) }
+    }
+
+    /// # Safety
+    /// No other use of the cell overlaps with this one.
+    #[inline]
+    pub(crate) unsafe fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        #[cfg(not(loom))]
+        return f(self.cell.get());
+        #[cfg(loom)]
+        self.cell.with_mut(f)
     }
 }

@@ -39,8 +39,8 @@ pub struct ClassInfo {
     pub first: u32,
     /// Slots in a slab.
     pub capacity: u32,
-    /// `ceil(2^32 / size)`: multiply-shift instead of a division by `size`.
-    reciprocal: u32,
+    /// `ceil(2^48 / size)`: multiply-shift instead of a division by `size`.
+    reciprocal: u64,
     /// Where the tag of a slot with index 0 would lie; biased so that `offset >> shift` need not be rebased.
     tag_bias: i32,
     shift: u8,
@@ -132,7 +132,7 @@ const fn build(class: usize) -> ClassInfo {
         slab: slab as u32,
         first: first as u32,
         capacity: capacity as u32,
-        reciprocal: (1_u64 << 32).div_ceil(size as u64) as u32,
+        reciprocal: (1_u64 << 48).div_ceil(size as u64),
         tag_bias: tags as i32 - (TAG_BYTES * (first >> shift)) as i32,
         shift: shift as u8,
         magazine: magazine as u8,
@@ -214,8 +214,9 @@ impl ClassInfo {
     #[inline]
     pub(crate) fn slot_of(&self, object: usize) -> Option<usize> {
         let offset = (object & (self.slab as usize - 1)).checked_sub(self.first as usize)?;
-        // Exact for offsets below 2^20 and sizes from 16: the error of the reciprocal is below offset / 2^32 / size.
-        let slot = (offset as u64 * u64::from(self.reciprocal)) >> 32;
+        // Exact: offsets are below 2^20, so the rounded-up reciprocal adds less than 2^-28 to the quotient, whose
+        // fraction is at most 1 - 2^-16. The product stays below 2^61.
+        let slot = (offset as u64 * self.reciprocal) >> 48;
         Some(slot as usize)
     }
 

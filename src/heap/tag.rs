@@ -37,7 +37,7 @@ pub(crate) unsafe fn word<'a>(class: Class, object: *mut u8) -> &'a AtomicU16 {
 /// # Safety
 /// As [`word`].
 #[inline]
-pub(crate) unsafe fn get(class: Class, object: *mut u8) -> Tag {
+pub unsafe fn get(class: Class, object: *mut u8) -> Tag {
     // relaxed: the slot lock, or the caller's ownership of the object, orders accesses; see the module
     // SAFETY: the caller's promise.
     Tag(unsafe { word(class, object) }.load(Ordering::Relaxed))
@@ -48,7 +48,7 @@ pub(crate) unsafe fn get(class: Class, object: *mut u8) -> Tag {
 /// # Safety
 /// As [`word`].
 #[inline]
-pub(crate) unsafe fn set(class: Class, object: *mut u8, owner: Tag) {
+pub unsafe fn set(class: Class, object: *mut u8, owner: Tag) {
     // relaxed: as in `get`
     // SAFETY: the caller's promise.
     unsafe { word(class, object) }.store(owner.0, Ordering::Relaxed)

@@ -3,13 +3,13 @@
 //! The lock word lies in static memory for all slots that could ever be, so that stopping the world need not know
 //! which exist; the content is made when a slot is first entered.
 
-use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use crate::charge::stock::Stock;
 use crate::heap::magazine::Magazines;
 use crate::heap::size_class::{CLASSES, INFO};
 use crate::sync::owner_lock::{OwnerLock, Reentered};
+use crate::sync::Exclusive;
 
 /// What a slot holds.
 pub struct SlotData {
@@ -35,7 +35,7 @@ impl SlotData {
 pub struct Slot {
     lock: OwnerLock,
     /// Null until the slot is first entered.
-    data: UnsafeCell<*mut SlotData>,
+    data: Exclusive<*mut SlotData>,
 }
 
 // SAFETY: `data` is reached with the lock held only; its content is plain memory that may change threads.
@@ -47,7 +47,7 @@ impl Slot {
     crate::sync::const_unless_loom! {
         /// A free slot without content.
         pub fn new() -> Self {
-            Slot { lock: OwnerLock::new(), data: UnsafeCell::new(core::ptr::null_mut()) }
+            Slot { lock: OwnerLock::new(), data: Exclusive::new(core::ptr::null_mut()) }
         }
     }
 
@@ -74,7 +74,7 @@ impl Slot {
     #[allow(clippy::mut_from_ref)] // the lock, not the borrow, makes it unique
     pub unsafe fn data(&self) -> Option<&mut SlotData> {
         // SAFETY: the caller's promise; the pointer is null or to content that lives for ever.
-        unsafe { (*self.data.get()).as_mut() }
+        unsafe { self.data.with_mut(|data| (*data).as_mut()) }
     }
 
     /// Gives the slot its content.
@@ -83,7 +83,7 @@ impl Slot {
     /// The calling thread holds the slot, which has none; `data` lives for ever and is the slot's alone.
     pub unsafe fn provide(&self, data: NonNull<SlotData>) {
         // SAFETY: the caller's promise.
-        unsafe { *self.data.get() = data.as_ptr() };
+        unsafe { self.data.with_mut(|slot| *slot = data.as_ptr()) };
     }
 }
 

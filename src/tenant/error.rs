@@ -68,7 +68,7 @@ pub struct MemoryExceeded {
     pub asked: String,
     /// Usage of `tenant` in bytes, descendants included.
     pub usage: usize,
-    /// `max` of `tenant` in bytes; `None`: it has none and was stopped by [`stop`](crate::Tenant::stop).
+    /// `max` of `tenant` in bytes; `None`: no limit was met, [`stop`](crate::Tenant::stop) was called.
     pub limit: Option<usize>,
     /// The largest living children of `tenant` and their usage in bytes, largest first, at most five.
     pub children: Vec<(String, usize)>,

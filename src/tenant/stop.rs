@@ -98,7 +98,7 @@ pub(super) fn check(tenant: &Tenant) -> Result<(), MemoryExceeded> {
 fn check_id(id: Tag) -> Result<(), MemoryExceeded> {
     match limit::stopped_by(id) {
         None => Ok(()),
-        Some((stopped, Tag::NONE)) => Err(exceeded(stopped, id)),
+        Some((stopped, Tag::NONE)) => Err(MemoryExceeded { limit: None, ..exceeded(stopped, id) }),
         Some((_, hit)) => Err(exceeded(hit, id)),
     }
 }
