@@ -272,6 +272,20 @@ impl Counter {
 
 /// Charges `bytes` to `id` and all its ancestors, or to none. O(depth). Lock-free.
 pub fn try_charge<T: Tree>(tree: &T, id: Tag, bytes: usize, rule: Rule) -> Result<(), Refused> {
+    try_charge_below(tree, id, bytes, rule, None)
+}
+
+/// [`try_charge`], up to but without `stop`, an ancestor that holds the bytes already.
+pub fn try_charge_below<T: Tree>(
+    tree: &T,
+    id: Tag,
+    bytes: usize,
+    rule: Rule,
+    stop: Option<Tag>,
+) -> Result<(), Refused> {
+    if stop == Some(id) {
+        return Ok(());
+    }
     let mut level = id;
     loop {
         let counter = tree.counter(level);
@@ -282,12 +296,15 @@ pub fn try_charge<T: Tree>(tree: &T, id: Tag, bytes: usize, rule: Rule) -> Resul
             return Err(why.unwrap_or(Refused::Over(level)));
         }
         match parent {
-            Some(parent) => level = parent,
-            None => break,
+            Some(parent) if stop != Some(parent) => level = parent,
+            _ => break,
         }
     }
     let mut at = Some(id);
     while let Some(level) = at {
+        if at == stop {
+            break;
+        }
         let counter = tree.counter(level);
         // relaxed: `usage` publishes no other memory; a reader that sees the object sees the charge through
         // whatever handed it the object

@@ -73,7 +73,9 @@ impl Patience {
             return Verdict::Retry;
         }
         let at = registry::node(level);
-        let known = payer.rule == Rule::Max && !payer.strict && is_stopped(payer.id) && level != Tag::ROOT;
+        // Its own flag, not an ancestor's: what it did to be stopped was found to be past a limit, or asked for.
+        let flagged = registry::node(payer.id).stopped.hit().is_some();
+        let known = payer.rule == Rule::Max && !payer.strict && flagged && level != Tag::ROOT;
         if !known {
             let limit = at.counter.limit(payer.rule, level == Tag::ROOT);
             if bytes <= limit && !self.is_final(level, bytes, payer.rule) {

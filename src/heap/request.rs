@@ -12,9 +12,9 @@ use super::purge;
 use super::size_class::Class;
 use super::slab;
 use super::tag::{self, Tag};
-use crate::charge::counter::{try_charge, uncharge, Refused};
+use crate::charge::counter::{try_charge, uncharge, Refused, Rule};
 use crate::charge::limit::{self, Patience, Payer, Verdict};
-use crate::charge::scope;
+use crate::charge::scope::{self, Scope};
 use crate::life::reentry;
 use crate::percpu::{enter, Entry};
 use crate::tenant::registry::{self, Registry};
@@ -180,9 +180,7 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
     let align = layout.align();
     let scope = scope::current();
     let (from, to) = (Class::of(layout.size(), align), Class::of(size, align));
-    // A limit does not stand in the way of giving memory back.
-    let strict = scope.is_strict() && size > layout.size();
-    let payer = |id| Payer { id, strict, ..Payer::new(scope) };
+    let payer = |id| Payer { id, ..Payer::new(scope) };
     let owner = match from {
         Some(class) => {
             slab::check_object(class, object);
@@ -203,6 +201,10 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
             large.owner()
         }
     };
+    if let (Some(class), true) = (to, size < layout.size()) {
+        // SAFETY: the caller's promise.
+        return unsafe { shrink(object, layout, class, size, owner) };
+    }
     let moved = match to {
         Some(class) => allocate_small(class, payer(owner)),
         None => match Layout::from_size_align(size, align) {
@@ -216,6 +218,48 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
             object.copy_to_nonoverlapping(moved, layout.size().min(size));
             deallocate(object, layout);
         }
+    }
+    moved
+}
+
+/// Moves an object to a smaller class. A limit does not stand in the way of giving memory back: root pays for the
+/// new place, then the two objects change owners, which only takes the difference off the owner's chain.
+///
+/// # Safety
+/// As [`reallocate`]; `class` is that of `size`, which is below the layout's.
+unsafe fn shrink(object: *mut u8, layout: Layout, class: Class, size: usize, owner: Tag) -> *mut u8 {
+    let root = Payer::new(Scope::ROOT);
+    let mut moved = allocate_small(class, root);
+    if moved.is_null() {
+        // At root's own ceiling too.
+        moved = allocate_small(class, Payer { rule: Rule::Unlimited, ..root });
+    }
+    if moved.is_null() {
+        return moved;
+    }
+    {
+        let _entry = enter();
+        // SAFETY: both objects are ours: nobody else changes their tags.
+        let old = unsafe {
+            tag::set(class, moved, owner);
+            match Class::of(layout.size(), layout.align()) {
+                Some(from) => {
+                    tag::set(from, object, Tag::ROOT);
+                    from.charge()
+                }
+                None => {
+                    let large = Large::at(NonNull::new_unchecked(object));
+                    large.set_owner(Tag::ROOT);
+                    large.bytes
+                }
+            }
+        };
+        uncharge(&Registry, owner, old - class.charge(), Some(Tag::ROOT));
+    }
+    // SAFETY: both objects are ours, distinct, and at least as large as the new size.
+    unsafe {
+        object.copy_to_nonoverlapping(moved, size);
+        deallocate(object, layout);
     }
     moved
 }

@@ -2,9 +2,11 @@
 
 use core::ptr::NonNull;
 
-use super::registry::Registry;
+use super::registry::{self, Registry};
 use super::Tenant;
-use crate::charge::counter::{try_charge, uncharge, Rule};
+use crate::charge::counter::{try_charge_below, uncharge, Refused, Rule};
+use crate::charge::drain::is_within;
+use crate::charge::limit::{Patience, Payer, Verdict};
 use crate::heap::large::Large;
 use crate::heap::segment::{self, Kind, Place};
 use crate::heap::size_class::Class;
@@ -104,35 +106,37 @@ impl Tenant {
             return false;
         }
         let Some(block) = block_at(core::ptr::from_ref(object).cast()) else { return false };
-        let bytes = block.charge();
-        let charged = self.charge_by_force(bytes);
-        let _moving = ADOPT.lock();
-        let from = block.owner();
-        block.set_owner(self.tag());
-        uncharge(&Registry, from, bytes, None);
-        drop(charged);
-        true
-    }
-
-    /// Charges without refusing, and stops this tenant if a limit was passed. Inside the gate when it returns, so that
-    /// a stopped world does not come between the charge and its use.
-    fn charge_by_force(&self, bytes: usize) -> world::Inside {
-        use crate::charge::limit::{Patience, Payer, Verdict};
         let mut payer = Payer { id: self.tag(), strict: false, rule: Rule::Max };
         let mut patience = Patience::new();
         loop {
-            let inside = world::enter_shared();
-            match try_charge(&Registry, self.tag(), bytes, payer.rule) {
-                Ok(()) => return inside,
-                Err(crate::charge::counter::Refused::Retired) => {}
-                Err(crate::charge::counter::Refused::Over(level)) => {
-                    drop(inside);
-                    if let Verdict::Refuse = patience.decide(&mut payer, level, bytes) {
-                        payer.rule = Rule::Unlimited;
-                    }
+            // Inside the gate and under the lock from the look at the owner to the end, so that neither a stopped world
+            // nor another adoption comes between. Both are left before a verdict, which may stop the world.
+            let refused = {
+                let _inside = world::enter_shared();
+                let _adopting = ADOPT.lock();
+                match self.try_take(&block, payer.rule) {
+                    Ok(()) => return true,
+                    Err(refused) => refused,
                 }
+            };
+            if let Refused::Over(level) = refused {
+                if let Verdict::Refuse = patience.decide(&mut payer, level, block.charge()) {
+                    payer.rule = Rule::Unlimited;
+                }
+                // A panicking thread is billed to root elsewhere; here the object has to have the owner it was given.
+                payer.id = self.tag();
             }
         }
+    }
+
+    /// Moves the charge of a block here: only the levels that did not hold it are charged.
+    fn try_take(&self, block: &Block, rule: Rule) -> Result<(), Refused> {
+        let from = block.owner();
+        let common = registry::chain(self.tag()).find(|&level| is_within(&Registry, from, level));
+        try_charge_below(&Registry, self.tag(), block.charge(), rule, common)?;
+        block.set_owner(self.tag());
+        uncharge(&Registry, from, block.charge(), common);
+        Ok(())
     }
 }
 
