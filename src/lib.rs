@@ -51,6 +51,9 @@
 
 #![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs))]
 
+#[cfg(not(all(unix, target_pointer_width = "64")))]
+compile_error!("allotment needs a 64-bit unix: counters and the address map use 47 and 48 bits of a word");
+
 pub(crate) mod charge;
 #[cfg(not(loom))]
 mod global;

@@ -1,7 +1,8 @@
 //! The page heap: spans of units, split and merged, in bins by length.
 //!
 //! Best fit: the shortest free span in which an aligned run fits, the most recently freed first. The lock is never
-//! held across a system call: to grow or to purge, spans are taken out, the lock dropped, and put back.
+//! held across a system call (but when the arena grows, once in hundreds of segments): to grow or to purge, spans are
+//! taken out, the lock dropped, and put back.
 //!
 //! Equations (lock held):
 //! * the spans in bin `n` are exactly the free spans of `n` units; bit `n` of `occupied` says whether there is one;

@@ -1,7 +1,8 @@
 //! All slots and the gate: entering one of them, and stopping them all.
 //!
-//! The order of locks, first to last: stop, slots by number, gate, depot, bins, page heap, huge objects, arena,
-//! registry of tenants. An operation holds one slot or the gate and takes later ones.
+//! The order of locks, first to last: stop, slots by number, gate, adoptions, depot, bins, page heap, huge objects,
+//! registry of tenants, arena. An operation holds one slot or the gate and takes later ones; of the last six at most
+//! two at a time, the arena being the second.
 
 use core::ptr::NonNull;
 
