@@ -369,3 +369,103 @@ pub fn uncharge<T: Tree>(tree: &T, id: Tag, bytes: usize, stop: Option<Tag>) {
         at = parent;
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// One tenant under root.
+    #[derive(Default)]
+    struct Pair {
+        counters: [Counter; 2],
+        released: core::cell::Cell<usize>,
+    }
+
+    impl Default for Counter {
+        fn default() -> Self {
+            Counter::new()
+        }
+    }
+
+    const ROOT: Tag = Tag(0);
+    const CHILD: Tag = Tag(1);
+
+    impl Tree for Pair {
+        fn counter(&self, id: Tag) -> &Counter {
+            &self.counters[usize::from(id.0)]
+        }
+        fn parent(&self, id: Tag) -> Option<Tag> {
+            (id == CHILD).then_some(ROOT)
+        }
+        fn charged(&self, _id: Tag, _before: usize, _after: usize) {}
+        fn uncharged(&self, _id: Tag, _after: usize) {}
+        fn is_pressured(&self, _id: Tag) -> bool {
+            false
+        }
+        fn released(&self, _id: Tag) {
+            self.released.set(self.released.get() + 1);
+        }
+    }
+
+    #[test]
+    fn b39_charges_at_the_end_of_the_counter_are_refused_and_never_wrap() {
+        let tree = Pair::default();
+        for rule in [Rule::Max, Rule::Measured, Rule::Overdraft, Rule::Unlimited] {
+            assert_eq!(try_charge(&tree, CHILD, usize::MAX, rule), Err(Refused::Over(CHILD)));
+            assert_eq!(try_charge(&tree, CHILD, MAX_BYTES + 1, rule), Err(Refused::Over(CHILD)));
+            assert_eq!(try_charge(&tree, CHILD, MAX_BYTES, rule), Ok(()));
+            assert_eq!(try_charge(&tree, CHILD, 1, rule), Err(Refused::Over(CHILD)));
+            assert_eq!(try_charge(&tree, ROOT, 1, rule), Err(Refused::Over(ROOT)));
+            uncharge(&tree, CHILD, MAX_BYTES, None);
+            assert!(tree.counters.iter().all(|counter| counter.is_valid() && counter.usage() == 0));
+        }
+    }
+
+    #[test]
+    fn rules_bind_as_far_as_they_say() {
+        let tree = Pair::default();
+        let child = tree.counter(CHILD);
+        child.set_max(100);
+        child.set_overdraft(50);
+        tree.counter(ROOT).set_max(120);
+        assert_eq!(try_charge(&tree, CHILD, 101, Rule::Max), Err(Refused::Over(CHILD)));
+        assert_eq!(try_charge(&tree, CHILD, 121, Rule::Overdraft), Err(Refused::Over(ROOT)));
+        assert_eq!(try_charge(&tree, CHILD, 151, Rule::Overdraft), Err(Refused::Over(CHILD)));
+        assert_eq!(try_charge(&tree, CHILD, 120, Rule::Overdraft), Ok(()));
+        assert_eq!(try_charge(&tree, CHILD, 900, Rule::Unlimited), Ok(()));
+        uncharge(&tree, CHILD, 1020, None);
+        child.set_measured(true);
+        assert_eq!(try_charge(&tree, CHILD, 101, Rule::Max), Err(Refused::Over(CHILD)));
+        assert_eq!(try_charge(&tree, CHILD, 121, Rule::Measured), Err(Refused::Over(ROOT)));
+        assert_eq!(try_charge(&tree, CHILD, 120, Rule::Measured), Ok(()));
+        assert_eq!(child.peak(), 1020);
+        assert_eq!(try_charge_below(&tree, CHILD, 7, Rule::Unlimited, Some(ROOT)), Ok(()));
+        assert_eq!((child.usage(), tree.counter(ROOT).usage()), (127, 120));
+    }
+
+    #[test]
+    fn a_retired_account_takes_nothing_and_is_released_with_its_last_byte() {
+        let tree = Pair::default();
+        try_charge(&tree, CHILD, 10, Rule::Max).unwrap();
+        assert!(!tree.counter(CHILD).retire().is_free());
+        assert_eq!(try_charge(&tree, CHILD, 1, Rule::Unlimited), Err(Refused::Retired));
+        uncharge(&tree, CHILD, 9, None);
+        assert_eq!(tree.released.get(), 0);
+        uncharge(&tree, CHILD, 1, None);
+        assert_eq!(tree.released.get(), 1);
+        assert!(tree.counter(CHILD).word().is_free());
+    }
+
+    #[test]
+    fn words_keep_bytes_children_and_the_mark_apart() {
+        let counter = Counter::new();
+        counter.add_child();
+        counter.add_child();
+        assert_eq!((counter.word().bytes(), counter.word().children()), (0, 2));
+        assert!(!counter.word().is_retired());
+        let word = counter.retire();
+        assert!(word.is_retired() && !word.is_free() && word.children() == 2);
+        assert!(!counter.remove_child().is_free());
+        assert!(counter.remove_child().is_free());
+    }
+}

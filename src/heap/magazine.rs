@@ -150,3 +150,33 @@ fn slice<'a>(block: *mut *mut u8, len: u16) -> &'a [*mut u8] {
     // SAFETY: the first `len` places of a block hold objects.
     unsafe { core::slice::from_raw_parts(block, usize::from(len)) }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_magazines_absorb_an_alternation_at_the_boundary() {
+        let mut blocks = [[core::ptr::null_mut(); MAGAZINE_MAX]; 2];
+        let [loaded, previous] = &mut blocks;
+        let mut magazines = Magazines::new(4);
+        assert!(!magazines.push(core::ptr::without_provenance_mut(16)), "no block, no room");
+        assert_eq!(magazines.pop(), None);
+        // SAFETY: the blocks outlive the magazines and are theirs alone.
+        unsafe { magazines.provide(loaded.as_mut_ptr(), previous.as_mut_ptr()) };
+        for object in 1..=8 {
+            assert!(magazines.push(core::ptr::without_provenance_mut(object * 16)));
+            assert!(magazines.is_valid());
+        }
+        assert!(!magazines.push(core::ptr::without_provenance_mut(9 * 16)), "both are full");
+        assert_eq!(magazines.full_previous().map(<[_]>::len), Some(4));
+        for _ in 0..10 {
+            let object = magazines.pop().expect("there are eight");
+            assert!(magazines.push(object), "the boundary does not move");
+        }
+        let mut seen: Vec<usize> = std::iter::from_fn(|| magazines.pop()).map(|object| object as usize).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=8).map(|object| object * 16).collect::<Vec<_>>());
+        assert!(magazines.is_valid());
+    }
+}

@@ -3,7 +3,7 @@
 //! [`unix::Unix`] is the real one; [`faulty::Faulty`] wraps another and fails, keeps bytes or pretends other page
 //! sizes, for tests. The choice is one word read on slow paths only.
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
 pub mod faulty;
 pub mod unix;
 
@@ -90,7 +90,7 @@ pub(crate) fn os() -> &'static dyn Os {
 
 /// Puts another source in place of the one in use, for tests. It must be able to unmap, purge and move what its
 /// predecessor mapped: a wrapper of the real system can.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
 pub fn replace(os: &'static &'static dyn Os) {
     // pairs: os::os - as there
     REPLACED.store(core::ptr::from_ref(os).cast_mut(), Ordering::Release);

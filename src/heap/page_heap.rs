@@ -479,3 +479,72 @@ pub(crate) fn each_span(mut each: impl FnMut(&Segment, usize, SpanInfo)) {
 pub(crate) fn is_valid() -> bool {
     PAGE_HEAP.lock().is_valid()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small generator of its own: the choice of spans must not depend on a crate's version.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % n
+        }
+    }
+
+    #[test]
+    fn spans_split_merge_trim_and_extend_without_overlap() {
+        let mut random = Random(7);
+        let mut spans: Vec<(usize, usize)> = Vec::new();
+        for step in 0..20_000 {
+            let pick = random.below(spans.len().max(1));
+            match random.below(4) {
+                0 | 1 => {
+                    let units = 1 + random.below(if step % 10 == 0 { 256 } else { 24 });
+                    let align = 1 << random.below(6);
+                    let span = alloc(units, align, Kind::Large, 0, Tag::ROOT).expect("memory");
+                    let start = span.start.as_ptr() as usize;
+                    assert!(start.is_multiple_of(align * UNIT));
+                    let end = start + units * UNIT;
+                    assert!(spans.iter().all(|&(other, n)| end <= other || other + n * UNIT <= start), "overlap");
+                    spans.push((start, units));
+                }
+                2 if !spans.is_empty() => {
+                    let (start, units) = spans.swap_remove(pick);
+                    let start = NonNull::new(start as *mut u8).expect("a span");
+                    if units > 1 && random.below(2) == 0 {
+                        let keep = 1 + random.below(units - 1);
+                        // SAFETY: the span is ours, and `0 < keep < units`.
+                        unsafe { trim(start, units, keep) };
+                        spans.push((start.as_ptr() as usize, keep));
+                    } else {
+                        // SAFETY: the span is ours.
+                        unsafe { free(start, units, Kind::Large) };
+                    }
+                }
+                3 if !spans.is_empty() => {
+                    let (start, units) = spans[pick];
+                    let wanted = units + 1 + random.below(8);
+                    let at = NonNull::new(start as *mut u8).expect("a span");
+                    // SAFETY: the span is ours, and `wanted > units`.
+                    if unsafe { extend(at, units, wanted) } {
+                        spans[pick].1 = wanted;
+                    }
+                }
+                _ => {}
+            }
+            if step % 500 == 0 {
+                assert!(lock().is_valid(), "the equations do not hold");
+            }
+        }
+        for (start, units) in spans {
+            // SAFETY: the span is ours.
+            unsafe { free(NonNull::new(start as *mut u8).expect("a span"), units, Kind::Large) };
+        }
+        assert!(lock().is_valid());
+        purge::all();
+        assert!(lock().is_valid());
+    }
+}

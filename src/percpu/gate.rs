@@ -64,3 +64,20 @@ impl Gate {
         self.word_shared.fetch_and(!CLOSED, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_gate_turns_everybody_away_and_opens_again() {
+        let gate = Gate::new();
+        assert!(gate.try_enter());
+        gate.leave();
+        gate.close();
+        assert!(!gate.try_enter());
+        assert!(!gate.try_enter(), "a failed entry has counted itself in");
+        gate.open();
+        assert!(gate.try_enter());
+    }
+}

@@ -112,3 +112,19 @@ impl Drop for Held<'_> {
         self.slot.lock.unlock();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_entry_leaves_the_slot_to_its_holder() {
+        let slot = Slot::new();
+        let held = slot.try_enter(1).expect("a free slot");
+        assert!(slot.try_enter(2).is_none());
+        assert!(slot.try_enter(3).is_none(), "the failed entry has freed the slot");
+        assert_eq!(slot.wait(1), Err(Reentered));
+        drop(held);
+        assert!(slot.try_enter(2).is_some());
+    }
+}
