@@ -8,8 +8,8 @@
 //! | 4 | `heap/cpu_cache.rs` | else move its charge (`charge.rs`), or look further |
 //! | 5 | `heap/depot.rs` | a full magazine that another slot spared |
 //! | 6 | `heap/slab.rs` | free slots of the class's partial slabs, or a new slab |
-//! | 7 | `heap/page_heap.rs`, `heap/segment.rs` | a span of units; a segment from the system |
-//! | 8 | `heap/large.rs` | large objects: spans, or mappings of their own |
+//! | 7 | `heap/page_heap.rs`, `heap/spans.rs`, `heap/segment.rs` | a span of units; a segment from the system |
+//! | 8 | `heap/large.rs`, `heap/huge.rs` | large objects: spans, or mappings of their own |
 //! | 9 | `heap/os.rs` | the system, and its faulty twin |
 //! | 10 | `heap/purge.rs` | the way back: empty slabs are spans again, spans are purged |
 //!
@@ -30,6 +30,8 @@ pub(crate) mod cpu_cache;
 #[cfg(not(loom))]
 pub(crate) mod depot;
 #[cfg(not(loom))]
+pub(crate) mod huge;
+#[cfg(not(loom))]
 pub(crate) mod large;
 #[cfg(not(loom))]
 pub(crate) mod locked;
@@ -47,4 +49,6 @@ pub(crate) mod segment;
 pub mod size_class;
 #[cfg(not(loom))]
 pub(crate) mod slab;
+#[cfg(not(loom))]
+pub(crate) mod spans;
 pub mod tag;

@@ -10,7 +10,8 @@ use core::ptr::NonNull;
 
 use super::os::{os, Purged};
 use super::page_heap;
-use super::segment::{Kind, SpanInfo, SEGMENT, UNIT, UNITS};
+use super::segment::{self, Kind, Place, Segment, SpanInfo, SEGMENT, UNIT, UNITS};
+use super::spans::segment_at;
 
 /// How long a free span keeps its pages; jemalloc's default (`dirty_decay_ms`).
 pub(crate) const DECAY_MS: u32 = 10_000;
@@ -88,7 +89,7 @@ fn purge_segment(place: usize, is_old: impl Fn(u32) -> bool) -> usize {
     let mut unit = 0;
     while unit < UNITS {
         let mut heap = page_heap::lock();
-        let Some(segment) = page_heap::segment_at(place) else { return bytes };
+        let Some(segment) = segment_at(place) else { return bytes };
         // While the lock was dropped the span at `unit` may have been merged into an earlier one.
         let info = segment.units[unit].info();
         let (head, units) = (info.head(), info.units());
@@ -96,45 +97,44 @@ fn purge_segment(place: usize, is_old: impl Fn(u32) -> bool) -> usize {
         let wanted = info.kind() == Kind::Free
             && segment.units[head].info() == info
             && segment.dirty.count(head..head + units) > 0
-            && is_old(segment.units[head].freed_at);
+            && is_old(segment.units[head].freed_at());
         if wanted {
-            let freed_at = segment.units[head].freed_at;
+            let freed_at = segment.units[head].freed_at();
             heap.unlink(segment, head, units);
             heap.set_purging(units, true);
             let taken = SpanInfo::new(head, units, Kind::Purging, 0);
             for unit in &segment.units[head..head + units] {
                 unit.set_info(taken);
             }
-            let mut dirty = segment.dirty;
-            let base = segment.base;
             drop(heap);
-            bytes += purge_runs(base, head, units, &mut dirty);
+            let mut gone = [false; UNITS];
+            bytes += purge_runs(segment, head, units, &mut gone);
             let mut heap = page_heap::lock();
-            if let Some(segment) = page_heap::segment_at(place) {
-                for unit in head..head + units {
-                    segment.dirty.set(unit..unit + 1, dirty.contains(unit));
-                }
-                heap.set_purging(units, false);
-                heap.merge(segment, head, units, freed_at);
+            for (unit, _) in gone.iter().enumerate().filter(|(_, gone)| **gone) {
+                segment.dirty.set(unit..unit + 1, false);
             }
+            heap.set_purging(units, false);
+            heap.merge(segment, head, units, freed_at);
         }
         unit = next;
     }
     bytes
 }
 
-/// Purges each run of dirty units as far as it covers whole pages of the system's; clears the bits of what went.
-fn purge_runs(base: usize, head: usize, units: usize, dirty: &mut super::segment::UnitSet) -> usize {
+/// Purges each run of dirty units as far as it covers whole pages of the system's, and notes which units are gone. The
+/// span is held by this call alone, so its dirty bits stand still though the lock is not held.
+fn purge_runs(segment: &Segment, head: usize, units: usize, gone: &mut [bool; UNITS]) -> usize {
     let page = os().page_size();
+    let base = segment.base();
     let mut bytes = 0;
     let mut unit = head;
     while unit < head + units {
-        if !dirty.contains(unit) {
+        if !segment.dirty.contains(unit) {
             unit += 1;
             continue;
         }
         let mut end = unit;
-        while end < head + units && dirty.contains(end) {
+        while end < head + units && segment.dirty.contains(end) {
             end += 1;
         }
         let from = (base + unit * UNIT).next_multiple_of(page);
@@ -143,7 +143,7 @@ fn purge_runs(base: usize, head: usize, units: usize, dirty: &mut super::segment
             if let Some(start) = NonNull::new(from as *mut u8) {
                 // SAFETY: the run is within a span that this call alone holds, rounded inward to pages.
                 if unsafe { os().purge(start, to - from) } == Purged::Returned {
-                    dirty.set((from - base).div_ceil(UNIT)..(to - base) / UNIT, false);
+                    gone[(from - base).div_ceil(UNIT)..(to - base) / UNIT].fill(true);
                     bytes += to - from;
                 }
             }
@@ -156,12 +156,12 @@ fn purge_runs(base: usize, head: usize, units: usize, dirty: &mut super::segment
 /// Unmaps a segment that is one free span. If the system refuses, it stays in use.
 fn unmap_segment(place: usize) -> usize {
     let mut heap = page_heap::lock();
-    let Some(segment) = page_heap::segment_at(place) else { return 0 };
+    let Some(segment) = segment_at(place) else { return 0 };
     if segment.units[0].info() != SpanInfo::new(0, UNITS, Kind::Free, 0) {
         return 0;
     }
-    let base = segment.base;
-    let freed_at = segment.units[0].freed_at;
+    let base = segment.base();
+    let freed_at = segment.units[0].freed_at();
     heap.unlink(segment, 0, UNITS);
     heap.set_purging(UNITS, true);
     let taken = SpanInfo::new(0, UNITS, Kind::Purging, 0);
@@ -171,18 +171,16 @@ fn unmap_segment(place: usize) -> usize {
     drop(heap);
     let Some(start) = NonNull::new(base as *mut u8) else { return 0 };
     // The map forgets the segment before its addresses can be given to anybody else.
-    super::segment::publish(base, SEGMENT, None);
+    segment::publish(base, SEGMENT, None);
     // SAFETY: the segment is one span that this call alone holds.
     let gone = unsafe { os().unmap(start, SEGMENT) };
     let mut heap = page_heap::lock();
     heap.set_purging(UNITS, false);
-    let Some(segment) = page_heap::segment_at(place) else { return 0 };
     if gone {
         heap.forget(segment);
         return 0;
     }
-    let place = super::segment::Place::Segment(NonNull::from(&mut *segment));
-    super::segment::publish(base, SEGMENT, Some(place));
+    segment::publish(base, SEGMENT, Some(Place::Segment(segment)));
     heap.merge(segment, 0, UNITS, freed_at);
     0
 }

@@ -318,8 +318,8 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
 unsafe fn move_large(from: Large, to: Large) {
     // SAFETY: the caller's promise; the pages are moved or the bytes are copied, then the old place is freed.
     unsafe {
-        if from.is_huge() && from.relocate_to(&to) {
-            return from.free_moved();
+        if from.relocate_to(&to) {
+            return;
         }
         from.address().copy_to_nonoverlapping(to.address(), from.bytes);
         from.free();

@@ -11,9 +11,9 @@
 //!   have not been purged since.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::large::Huge;
+use super::huge::Huge;
 use super::tag::Tag;
 
 /// Bytes and alignment of a segment.
@@ -67,48 +67,62 @@ pub(crate) struct Unit {
     info_shared: AtomicU64,
     /// Owner of a large object, in its head unit.
     pub(crate) tag_shared: AtomicU16,
-    /// When a free span became free, in ticks of the purge clock; in its head unit.
-    pub(crate) freed_at: u32,
-    /// Neighbours in the page heap's bin, 0 for none; in the head unit of a free span.
-    pub(crate) next: u32,
-    pub(crate) previous: u32,
+    freed_at: AtomicU32,
+    next: AtomicU32,
+    previous: AtomicU32,
 }
 
+// relaxed (whole file but the map): fields are changed under the page heap's lock only. Those read without it belong
+// to the span of a live object, whose holder learnt its address after the span was set up, or are only compared
 impl Unit {
     pub(crate) fn info(&self) -> SpanInfo {
-        // relaxed: the holder of a live object learnt its address after the span was set up; everyone else holds
-        // the page heap's lock
         SpanInfo(self.info_shared.load(Ordering::Relaxed))
     }
     pub(crate) fn set_info(&self, info: SpanInfo) {
-        // relaxed: as `info`
         self.info_shared.store(info.0, Ordering::Relaxed);
     }
     pub(crate) fn tag(&self) -> Tag {
-        // relaxed: as in `tag::word`
         Tag(self.tag_shared.load(Ordering::Relaxed))
     }
     pub(crate) fn set_tag(&self, tag: Tag) {
-        // relaxed: as in `tag::word`
         self.tag_shared.store(tag.0, Ordering::Relaxed);
+    }
+    /// When a free span became free, on the purge clock; in its head unit.
+    pub(crate) fn freed_at(&self) -> u32 {
+        self.freed_at.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_freed_at(&self, freed_at: u32) {
+        self.freed_at.store(freed_at, Ordering::Relaxed);
+    }
+    /// Neighbours in the page heap's bin, 0 for none; in the head unit of a free span.
+    pub(crate) fn next(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_next(&self, span: u32) {
+        self.next.store(span, Ordering::Relaxed);
+    }
+    pub(crate) fn previous(&self) -> u32 {
+        self.previous.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_previous(&self, span: u32) {
+        self.previous.store(span, Ordering::Relaxed);
     }
 }
 
 /// A bit per unit.
-#[derive(Clone, Copy)]
-pub(crate) struct UnitSet([u64; UNITS / 64]);
+pub(crate) struct UnitSet([AtomicU64; UNITS / 64]);
 
 impl UnitSet {
     pub(crate) fn contains(&self, unit: usize) -> bool {
-        self.0[unit / 64] >> (unit % 64) & 1 != 0
+        self.0[unit / 64].load(Ordering::Relaxed) >> (unit % 64) & 1 != 0
     }
-    pub(crate) fn set(&mut self, units: core::ops::Range<usize>, to: bool) {
+    /// Changes the bits of a range. The page heap's lock is held.
+    pub(crate) fn set(&self, units: core::ops::Range<usize>, to: bool) {
         for unit in units {
-            if to {
-                self.0[unit / 64] |= 1 << (unit % 64);
-            } else {
-                self.0[unit / 64] &= !(1 << (unit % 64));
-            }
+            let word = &self.0[unit / 64];
+            let bits = word.load(Ordering::Relaxed);
+            let bit = 1 << (unit % 64);
+            word.store(if to { bits | bit } else { bits & !bit }, Ordering::Relaxed);
         }
     }
     pub(crate) fn all(&self, mut units: core::ops::Range<usize>) -> bool {
@@ -119,30 +133,51 @@ impl UnitSet {
     }
 }
 
-/// A segment's descriptor. Never unmapped; reused for other segments.
+/// A segment's descriptor. Never unmapped; all-zero is a descriptor without a segment. It keeps its place in the page
+/// heap's table for ever and is reused for other segments.
 #[repr(C)]
 pub(crate) struct Segment {
-    pub(crate) base: usize,
+    /// Where the segment begins; 0: there is none.
+    base_shared: AtomicUsize,
     /// Place in the page heap's table.
-    pub(crate) index: u32,
-    /// Next descriptor without a segment.
-    pub(crate) next_spare: *mut Segment,
+    place: AtomicU32,
+    /// The next descriptor without a segment: 1 + its place, 0 for none.
+    next_spare: AtomicU32,
     pub(crate) fresh: UnitSet,
     pub(crate) dirty: UnitSet,
     pub(crate) units: [Unit; UNITS],
 }
 
 impl Segment {
+    pub(crate) fn base(&self) -> usize {
+        self.base_shared.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_base(&self, base: usize) {
+        self.base_shared.store(base, Ordering::Relaxed);
+    }
+    pub(crate) fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+    pub(crate) fn next_spare(&self) -> u32 {
+        self.next_spare.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_next_spare(&self, spare: u32) {
+        self.next_spare.store(spare, Ordering::Relaxed);
+    }
+
     pub(crate) fn address(&self, unit: usize) -> NonNull<u8> {
-        match NonNull::new((self.base + unit * UNIT) as *mut u8) {
+        match NonNull::new((self.base() + unit * UNIT) as *mut u8) {
             Some(address) => address,
             None => crate::life::reentry::die("a segment at address zero"),
         }
     }
 
-    /// The span that holds `address`.
+    /// The span that holds `address`, which lies in the segment.
     pub(crate) fn span_at(&self, address: usize) -> (usize, SpanInfo) {
-        let unit = (address - self.base) / UNIT;
+        let unit = address % SEGMENT / UNIT;
         let info = self.units[unit].info();
         (info.head(), info)
     }
@@ -152,9 +187,9 @@ impl Segment {
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     /// A segment of the page heap.
-    Segment(NonNull<Segment>),
+    Segment(&'static Segment),
     /// A large object with a mapping of its own.
-    Huge(NonNull<Huge>),
+    Huge(&'static Huge),
 }
 
 const ADDRESS_BITS: usize = 48;
@@ -192,11 +227,19 @@ pub(crate) fn find(address: usize) -> Option<Place> {
     // pairs: segment::publish - the descriptor
     let found = entry(address)?.load(Ordering::Acquire);
     let descriptor = NonNull::new(found.map_addr(|bits| bits & !HUGE))?;
-    if found.addr() & HUGE != 0 {
-        Some(Place::Huge(descriptor.cast()))
-    } else {
-        Some(Place::Segment(descriptor.cast()))
+    // SAFETY: only `publish` stores here, and only what it got from references to descriptors, which are shared
+    // through atomics and never unmapped; bit 0 says which kind.
+    unsafe {
+        Some(if found.addr() & HUGE != 0 {
+            Place::Huge(descriptor.cast().as_ref())
+        } else {
+            Place::Segment(descriptor.cast().as_ref())
+        })
     }
+}
+
+fn tagged(huge: &'static Huge) -> *mut u8 {
+    core::ptr::from_ref(huge).cast::<u8>().cast_mut().map_addr(|bits| bits | HUGE)
 }
 
 /// Records what lies in `[start, start + bytes)`; `None` erases. `false`: no memory for the map, nothing changed
@@ -204,8 +247,8 @@ pub(crate) fn find(address: usize) -> Option<Place> {
 pub(crate) fn publish(start: usize, bytes: usize, place: Option<Place>) -> bool {
     let value = match place {
         None => core::ptr::null_mut(),
-        Some(Place::Segment(segment)) => segment.as_ptr().cast::<u8>(),
-        Some(Place::Huge(huge)) => huge.as_ptr().cast::<u8>().map_addr(|bits| bits | HUGE),
+        Some(Place::Segment(segment)) => core::ptr::from_ref(segment).cast::<u8>().cast_mut(),
+        Some(Place::Huge(huge)) => tagged(huge),
     };
     let pieces = || (start..start + bytes).step_by(SEGMENT);
     if place.is_some() && !pieces().all(|address| entry_or_insert(address).is_some()) {
@@ -222,8 +265,8 @@ pub(crate) fn publish(start: usize, bytes: usize, place: Option<Place>) -> bool 
 
 /// Erases `[start, start + bytes)` as far as it still names `huge`: its pages were moved away, and the addresses may
 /// be somebody else's by now.
-pub(crate) fn withdraw(start: usize, bytes: usize, huge: NonNull<Huge>) {
-    let own = huge.as_ptr().cast::<u8>().map_addr(|bits| bits | HUGE);
+pub(crate) fn withdraw(start: usize, bytes: usize, huge: &'static Huge) {
+    let own = tagged(huge);
     for address in (start..start + bytes).step_by(SEGMENT) {
         if let Some(entry) = entry(address) {
             // pairs: segment::find - nothing but the absence; acquire for symmetry with `publish`

@@ -53,92 +53,140 @@ unsafe impl Send for Bin {}
 
 static BINS: [Locked<Bin>; CLASSES] = [const { Locked::new(Bin { partial: null_mut(), slabs: 0 }) }; CLASSES];
 
-impl Slab {
-    fn info(&self) -> &'static ClassInfo {
-        Class(self.class).info()
+/// A slab by its base. The header and the bitmaps are only reached through here, by whoever holds the class's lock or
+/// has stopped the world; objects and tags lie behind them.
+#[derive(Clone, Copy)]
+struct SlabAt(usize);
+
+impl SlabAt {
+    /// The slab whose header is at this pointer; `None` for null.
+    fn of(slab: *mut Slab) -> Option<SlabAt> {
+        (!slab.is_null()).then(|| SlabAt(slab.expose_provenance()))
     }
 
-    fn free_bits(&mut self) -> &mut [u64] {
-        let words = bitmap_words(self.info().capacity as usize);
-        // SAFETY: the bitmap follows the header inside the slab; `first` lies behind both bitmaps.
-        unsafe {
-            let start = core::ptr::from_mut(self).cast::<u8>().add(SLAB_HEADER).cast::<u64>();
-            core::slice::from_raw_parts_mut(start, words)
-        }
+    fn pointer(self) -> *mut Slab {
+        core::ptr::with_exposed_provenance_mut(self.0)
     }
 
-    fn object(&mut self, slot: usize) -> *mut u8 {
-        let offset = self.info().offset_of(slot);
-        core::ptr::from_mut(self).cast::<u8>().wrapping_add(offset)
+    /// The header.
+    ///
+    /// # Safety
+    /// A slab lies here, and the caller has sole use of it; no other reference to the header is alive.
+    unsafe fn header<'a>(self) -> &'a mut Slab {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.pointer() }
+    }
+
+    /// The free bitmap of a slab of a class.
+    ///
+    /// # Safety
+    /// As [`header`](SlabAt::header), for the bitmap.
+    unsafe fn free_bits<'a>(self, info: &ClassInfo) -> &'a mut [u64] {
+        let start = core::ptr::with_exposed_provenance_mut(self.0 + SLAB_HEADER);
+        // SAFETY: the bitmap follows the header inside the slab; `first` lies behind both bitmaps. Use is the caller's.
+        unsafe { core::slice::from_raw_parts_mut(start, bitmap_words(info.capacity as usize)) }
+    }
+
+    fn object(self, info: &ClassInfo, slot: usize) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(self.0 + info.offset_of(slot))
     }
 
     /// Moves free slots into `out`; how many.
-    fn take(&mut self, out: &mut [*mut u8]) -> usize {
-        let info = self.info();
-        let base = core::ptr::from_mut(self).cast::<u8>();
+    ///
+    /// # Safety
+    /// As [`header`](SlabAt::header), for the whole slab but its objects.
+    unsafe fn take(self, out: &mut [*mut u8]) -> usize {
+        // SAFETY: the caller's promise.
+        let header = unsafe { self.header() };
+        let info = header.info();
         let mut taken = 0;
-        for (index, word) in self.free_bits().iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        for (index, word) in unsafe { self.free_bits(info) }.iter_mut().enumerate() {
             while *word != 0 && taken < out.len() {
                 let slot = index * 64 + word.trailing_zeros() as usize;
                 *word &= *word - 1;
-                out[taken] = base.wrapping_add(info.offset_of(slot));
+                out[taken] = self.object(info, slot);
                 taken += 1;
             }
             if taken == out.len() {
                 break;
             }
         }
-        self.free -= taken as u32;
+        header.free -= taken as u32;
         taken
     }
 
     /// The structure's own equations.
-    pub(crate) fn is_valid(&mut self) -> bool {
-        let capacity = self.info().capacity as usize;
-        let set: u32 = self.free_bits().iter().map(|word| word.count_ones()).sum();
-        let within = match capacity % 64 {
+    ///
+    /// # Safety
+    /// As [`take`](SlabAt::take).
+    unsafe fn is_valid(self) -> bool {
+        // SAFETY: the caller's promise.
+        let header = unsafe { self.header() };
+        if header.class as usize >= CLASSES {
+            return false;
+        }
+        let info = header.info();
+        // SAFETY: the caller's promise.
+        let bits = unsafe { self.free_bits(info) };
+        let set: u32 = bits.iter().map(|word| word.count_ones()).sum();
+        let within = match info.capacity % 64 {
             0 => true,
-            tail => self.free_bits().last().is_some_and(|word| word >> tail == 0),
+            tail => bits.last().is_some_and(|word| word >> tail == 0),
         };
-        within && set == self.free && self.listed == (self.free > 0)
+        within && set == header.free && header.listed == (header.free > 0)
     }
 }
 
+impl Slab {
+    fn info(&self) -> &'static ClassInfo {
+        Class(self.class).info()
+    }
+}
+
+// SAFETY (of every block here): the class's lock is held; slabs in the list and slabs of the class's objects are live
+// and belong to the bin, and one reference to a header is made at a time.
 impl Bin {
-    fn link(&mut self, slab: &mut Slab) {
-        slab.previous = null_mut();
-        slab.next = self.partial;
-        slab.listed = true;
-        // SAFETY: listed slabs are live and belong to this bin.
-        if let Some(next) = unsafe { slab.next.as_mut() } {
-            next.previous = slab;
+    fn link(&mut self, slab: SlabAt) {
+        let next = SlabAt::of(self.partial);
+        if let Some(next) = next {
+            // SAFETY: see above.
+            unsafe { next.header() }.previous = slab.pointer();
         }
-        self.partial = slab;
+        // SAFETY: see above.
+        let header = unsafe { slab.header() };
+        header.previous = null_mut();
+        header.next = self.partial;
+        header.listed = true;
+        self.partial = slab.pointer();
     }
 
-    fn unlink(&mut self, slab: &mut Slab) {
-        // SAFETY: as in `link`.
-        let previous = unsafe { slab.previous.as_mut() };
-        match previous {
-            Some(previous) => previous.next = slab.next,
-            None => self.partial = slab.next,
+    fn unlink(&mut self, slab: SlabAt) {
+        // SAFETY: see above.
+        let header = unsafe { slab.header() };
+        header.listed = false;
+        let (next, previous) = (header.next, header.previous);
+        match SlabAt::of(previous) {
+            // SAFETY: see above.
+            Some(previous) => unsafe { previous.header() }.next = next,
+            None => self.partial = next,
         }
-        // SAFETY: as in `link`.
-        if let Some(next) = unsafe { slab.next.as_mut() } {
-            next.previous = slab.previous;
+        if let Some(next) = SlabAt::of(next) {
+            // SAFETY: see above.
+            unsafe { next.header() }.previous = previous;
         }
-        slab.listed = false;
     }
 
     fn take(&mut self, out: &mut [*mut u8]) -> usize {
         let mut taken = 0;
-        // SAFETY: as in `link`.
-        while let Some(slab) = unsafe { self.partial.as_mut() } {
+        while let Some(slab) = SlabAt::of(self.partial) {
             if taken == out.len() {
                 break;
             }
-            taken += slab.take(&mut out[taken..]);
-            if slab.free == 0 {
+            // SAFETY: see above.
+            taken += unsafe { slab.take(&mut out[taken..]) };
+            // SAFETY: see above.
+            if unsafe { slab.header() }.free == 0 {
                 self.unlink(slab);
             }
         }
@@ -146,31 +194,36 @@ impl Bin {
     }
 
     /// Puts an object back; a slab that emptied and is not needed is returned, in no list.
-    fn put(&mut self, class: Class, object: *mut u8) -> Option<NonNull<Slab>> {
+    fn put(&mut self, class: Class, object: *mut u8) -> Option<SlabAt> {
         let info = class.info();
-        let base = info.slab_of(object as usize);
-        // SAFETY: the object is a slot of a slab of this class, whose header lies at its base.
-        let slab = unsafe { &mut *object.with_addr(base).cast::<Slab>() };
+        let slab = SlabAt(info.slab_of(object.expose_provenance()));
+        // SAFETY: see above.
+        let header = unsafe { slab.header() };
         let slot = match info.slot_of(object as usize) {
-            Some(slot) if slab.class == class.0 && slot < info.capacity as usize => slot,
+            Some(slot) if header.class == class.0 && slot < info.capacity as usize => slot,
             _ => reentry::die_at("an object that is no slot of its slab came back", object as usize),
         };
-        let word = &mut slab.free_bits()[slot / 64];
+        // SAFETY: see above.
+        let word = &mut unsafe { slab.free_bits(info) }[slot / 64];
         let bit = 1 << (slot % 64);
         if *word & bit != 0 {
             reentry::die_at("an object came back to its slab twice", object as usize);
         }
         *word |= bit;
-        slab.free += 1;
-        if slab.free == 1 {
+        header.free += 1;
+        let free = header.free;
+        if free == 1 {
             self.link(slab);
         }
-        if slab.free == info.capacity && !(slab.previous.is_null() && slab.next.is_null()) {
-            self.unlink(slab);
-            self.slabs -= 1;
-            return Some(NonNull::from(slab));
+        // SAFETY: see above.
+        let header = unsafe { slab.header() };
+        let alone = header.previous.is_null() && header.next.is_null();
+        if free < info.capacity || alone {
+            return None;
         }
-        None
+        self.unlink(slab);
+        self.slabs -= 1;
+        Some(slab)
     }
 }
 
@@ -184,28 +237,26 @@ pub(crate) fn alloc_batch(class: Class, out: &mut [*mut u8]) -> usize {
         }
         let Some(slab) = create(class) else { return 0 };
         let mut bin = bin.lock();
-        // SAFETY: the slab was just set up and is known to nobody else.
-        bin.link(unsafe { &mut *slab.as_ptr() });
+        bin.link(slab);
         bin.slabs += 1;
     }
 }
 
-fn create(class: Class) -> Option<NonNull<Slab>> {
+fn create(class: Class) -> Option<SlabAt> {
     let info = class.info();
     let units = info.slab as usize / UNIT;
     let span = page_heap::alloc(units, units, Kind::Slab, class.0, Tag::ROOT)?;
-    let slab = span.start.cast::<Slab>();
+    let slab = SlabAt(span.start.as_ptr().expose_provenance());
     let header = Slab { next: null_mut(), previous: null_mut(), free: info.capacity, class: class.0, listed: false };
     // SAFETY: the span is ours and large enough for the header.
-    unsafe { slab.write(header) };
-    // SAFETY: initialised just now, and known to nobody else.
-    let slab_ref = unsafe { &mut *slab.as_ptr() };
+    unsafe { slab.pointer().write(header) };
     let capacity = info.capacity as usize;
-    for (index, word) in slab_ref.free_bits().iter_mut().enumerate() {
+    // SAFETY: the span is known to nobody else.
+    for (index, word) in unsafe { slab.free_bits(info) }.iter_mut().enumerate() {
         let bits = (capacity - index * 64).min(64);
         *word = u64::MAX >> (64 - bits);
         if HARDENED {
-            idle_word(info, span.start.as_ptr() as usize, index * 64).store(*word, Ordering::Relaxed);
+            idle_word(info, slab.0, index * 64).store(*word, Ordering::Relaxed);
         }
     }
     Some(slab)
@@ -219,10 +270,10 @@ pub(crate) unsafe fn free_batch(class: Class, objects: &[*mut u8]) {
     let mut emptied: *mut Slab = null_mut();
     let mut bin = BINS[class.0 as usize].lock();
     for &object in objects {
-        if let Some(mut slab) = bin.put(class, object) {
+        if let Some(slab) = bin.put(class, object) {
             // SAFETY: the slab has left the bin; it is ours.
-            unsafe { slab.as_mut().next = emptied };
-            emptied = slab.as_ptr();
+            unsafe { slab.header() }.next = emptied;
+            emptied = slab.pointer();
         }
     }
     drop(bin);
@@ -230,11 +281,11 @@ pub(crate) unsafe fn free_batch(class: Class, objects: &[*mut u8]) {
 }
 
 /// Gives a chain of empty slabs back to the page heap.
-fn release(class: Class, mut slab: *mut Slab) {
-    while let Some(start) = NonNull::new(slab) {
+fn release(class: Class, mut chain: *mut Slab) {
+    while let Some(start) = NonNull::new(chain) {
         // SAFETY: the chain is ours; its slabs are empty, so the span is used by nobody.
         unsafe {
-            slab = (*slab).next;
+            chain = start.as_ref().next;
             page_heap::free(start.cast(), class.info().slab as usize / UNIT, Kind::Slab);
         }
     }
@@ -246,14 +297,16 @@ pub(crate) fn release_empty() {
         let mut bin = BINS[class.0 as usize].lock();
         let mut emptied: *mut Slab = null_mut();
         let mut at = bin.partial;
-        // SAFETY: as in `Bin::link`.
-        while let Some(slab) = unsafe { at.as_mut() } {
-            at = slab.next;
-            if slab.free == slab.info().capacity {
+        while let Some(slab) = SlabAt::of(at) {
+            // SAFETY: slabs in the list are live, and the bin is locked.
+            let header = unsafe { slab.header() };
+            at = header.next;
+            if header.free == header.info().capacity {
                 bin.unlink(slab);
                 bin.slabs -= 1;
-                slab.next = emptied;
-                emptied = slab;
+                // SAFETY: the slab has left the bin; it is ours.
+                unsafe { slab.header() }.next = emptied;
+                emptied = slab.pointer();
             }
         }
         drop(bin);
@@ -308,8 +361,7 @@ pub(crate) fn check_object(class: Class, object: *mut u8) {
     let Some(Place::Segment(segment)) = segment::find(address) else {
         reentry::die_at("freed a pointer that is not from this allocator", address);
     };
-    // SAFETY: descriptors are never unmapped.
-    let (_, info) = unsafe { segment.as_ref() }.span_at(address);
+    let (_, info) = segment.span_at(address);
     if info.kind() != Kind::Slab {
         reentry::die_at("freed a pointer that is not in use as a small object (double free or wrong layout)", address);
     }
@@ -347,15 +399,18 @@ pub(crate) fn clear_idle(class: Class, base: usize) {
 /// Calls `each` with every object of a slab that is not free in it: live or cached. `false`: the slab is corrupt.
 /// The world is stopped.
 pub(crate) fn each_object(base: NonNull<u8>, mut each: impl FnMut(Class, *mut u8)) -> bool {
+    let slab = SlabAt(base.as_ptr().expose_provenance());
     // SAFETY: the caller found a slab's span at this address, and nothing runs.
-    let slab = unsafe { &mut *base.cast::<Slab>().as_ptr() };
-    if slab.class as usize >= CLASSES || !slab.is_valid() {
+    if !unsafe { slab.is_valid() } {
         return false;
     }
-    let class = Class(slab.class);
-    for slot in 0..class.info().capacity as usize {
-        if slab.free_bits()[slot / 64] >> (slot % 64) & 1 == 0 {
-            each(class, slab.object(slot));
+    // SAFETY: as above.
+    let class = Class(unsafe { slab.header() }.class);
+    let info = class.info();
+    for slot in 0..info.capacity as usize {
+        // SAFETY: as above.
+        if unsafe { slab.free_bits(info) }[slot / 64] >> (slot % 64) & 1 == 0 {
+            each(class, slab.object(info, slot));
         }
     }
     true
@@ -364,8 +419,8 @@ pub(crate) fn each_object(base: NonNull<u8>, mut each: impl FnMut(Class, *mut u8
 /// Whether the slot that holds `address` is free in its slab. The world is stopped.
 pub(crate) fn is_free(class: Class, object: *mut u8) -> bool {
     let info = class.info();
-    let base = object.with_addr(info.slab_of(object as usize)).cast::<Slab>();
+    let slab = SlabAt(info.slab_of(object as usize));
     let slot = info.slot_of(object as usize).unwrap_or(usize::MAX);
-    // SAFETY: a cached object's slab is live.
-    slot >= info.capacity as usize || unsafe { &mut *base }.free_bits()[slot / 64] >> (slot % 64) & 1 != 0
+    // SAFETY: a cached object's slab is live, and nothing runs.
+    slot >= info.capacity as usize || unsafe { slab.free_bits(info) }[slot / 64] >> (slot % 64) & 1 != 0
 }

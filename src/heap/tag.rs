@@ -25,11 +25,10 @@ impl Tag {
 /// `object` is (the start of) a slot of a slab of `class` whose slab stays mapped for `'a`.
 #[inline]
 pub(crate) unsafe fn word<'a>(class: Class, object: *mut u8) -> &'a AtomicU16 {
-    let info = class.info();
-    let distance = info.tag_address(object as usize) as isize - object as isize;
+    let address = class.info().tag_address(object as usize);
     // SAFETY: by the equations of `size_class` the tag lies inside the same slab mapping as the object, two-aligned,
-    // and is only accessed through this function.
-    unsafe { AtomicU16::from_ptr(object.offset(distance).cast()) }
+    // and is only accessed through this function. The mapping's provenance was exposed when its address was made.
+    unsafe { AtomicU16::from_ptr(core::ptr::with_exposed_provenance_mut(address)) }
 }
 
 /// Reads the owner of an object.

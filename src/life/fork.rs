@@ -11,7 +11,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::heap::{arena, large, page_heap};
+use crate::heap::{arena, huge, page_heap};
 use crate::percpu::world::{self, Stopped};
 use crate::tenant::registry;
 
@@ -43,7 +43,7 @@ extern "C" fn before() {
     if stopped.is_some() {
         registry::hold();
         page_heap::hold();
-        large::hold();
+        huge::hold();
         arena::hold();
         // SAFETY: the stop is held, see `Stop`.
         unsafe { *STOP.0.get() = stopped };
@@ -55,7 +55,7 @@ extern "C" fn after() {
     let stopped = unsafe { (*STOP.0.get()).take() };
     if stopped.is_some() {
         arena::release();
-        large::release();
+        huge::release();
         page_heap::release();
         registry::release();
     }

@@ -4,6 +4,7 @@ use super::error::CreateError;
 use super::registry::{self, NoId, MAX_DEPTH};
 use super::{retire, Tenant};
 use crate::charge::limit;
+use crate::heap::request;
 use crate::heap::tag::Tag;
 use crate::percpu::world;
 
@@ -120,9 +121,16 @@ impl TenantBuilder {
         }
         let (name, len) = retire::keep_name(&self.name);
         let mut made = create(parent.tag(), name, len);
-        if matches!(made, Err(NoId::Exhausted)) {
-            limit::drain(Tag::ROOT, false);
-            made = create(parent.tag(), name, len);
+        match made {
+            Ok(_) => {}
+            Err(NoId::Exhausted) => {
+                limit::drain(Tag::ROOT, false);
+                made = create(parent.tag(), name, len);
+            }
+            Err(NoId::OutOfMemory) => {
+                request::give_all_back();
+                made = create(parent.tag(), name, len);
+            }
         }
         let id = made.map_err(|why| {
             retire::drop_name(name, len);

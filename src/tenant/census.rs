@@ -5,7 +5,7 @@
 use core::ptr::NonNull;
 
 use crate::heap::depot;
-use crate::heap::large;
+use crate::heap::huge;
 use crate::heap::os::os;
 use crate::heap::page_heap;
 use crate::heap::segment::{Kind, UNIT};
@@ -100,7 +100,7 @@ pub(crate) fn each_object(
             }
         }
     });
-    large::each_huge(|owner, bytes| {
+    huge::each(|owner, bytes| {
         totals.large_objects += 1;
         totals.large_bytes += bytes;
         big(owner, bytes);

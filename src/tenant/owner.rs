@@ -23,8 +23,7 @@ enum Block {
 fn block_at(address: *const u8) -> Option<Block> {
     let place = segment::find(address as usize)?;
     if let Place::Segment(segment) = place {
-        // SAFETY: descriptors are never unmapped.
-        let (_, info) = unsafe { segment.as_ref() }.span_at(address as usize);
+        let (_, info) = segment.span_at(address as usize);
         if info.kind() == Kind::Slab {
             let class = Class(info.class());
             let slot = class.info().slot_of(address as usize)?;

@@ -11,7 +11,7 @@ use crate::charge::drain::is_within;
 use crate::charge::stock::STOCK_MAX;
 use crate::heap::size_class::{Class, CLASSES, INFO, TAG_BYTES};
 use crate::heap::tag::{self, Tag};
-use crate::heap::{arena, large, page_heap, request};
+use crate::heap::{arena, huge, page_heap, request};
 use crate::percpu::{topology, world};
 
 /// A tenant's figures at one moment, in bytes. Names follow cgroup v2.
@@ -117,7 +117,7 @@ pub fn stats() -> HeapStats {
     }
     let ([free_spans, slabs, span_large], segments, dirty) = page_heap::footprint();
     let (metadata, metadata_used) = arena::footprint();
-    let huge = large::footprint();
+    let huge = huge::footprint();
     HeapStats {
         mode: "locked",
         slots: topology::slots(),

@@ -7,6 +7,7 @@ use super::census::{each_cached, each_object, Corrupt, Tallies, Totals};
 use super::registry;
 use crate::charge::scope::{self, Scope};
 use crate::heap::page_heap;
+use crate::heap::request;
 use crate::heap::segment::Kind;
 use crate::heap::size_class::Class;
 use crate::heap::slab::{self, HARDENED};
@@ -132,7 +133,14 @@ impl From<Corrupt> for Finding {
 /// println!("{}", allotment::verify().unwrap());
 /// ```
 pub fn verify() -> Result<Verified, Drift> {
-    let mut tallies = Tallies::new().ok_or(Drift::OutOfMemory)?;
+    let mut tallies = match Tallies::new() {
+        Some(tallies) => tallies,
+        None => {
+            // Free memory of ours may be all that fills the address space.
+            request::give_all_back();
+            Tallies::new().ok_or(Drift::OutOfMemory)?
+        }
+    };
     let mut stopped = world::stop().ok_or(Drift::Reentered)?;
     let counted = count(&mut tallies, &mut stopped);
     drop(stopped);
