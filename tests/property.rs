@@ -416,10 +416,14 @@ impl World {
 
     fn drop_handle(&mut self, node: usize) {
         self.nodes[node].handle = None;
+        self.reparent();
+        (0..self.objects.len()).for_each(|object| self.check_owner(object));
+    }
+
+    /// After a handle or an external charge, which holds one, went: what retired tenants owned is their ancestors'.
+    fn reparent(&mut self) {
         let heirs: Vec<usize> = (0..self.nodes.len()).map(|node| self.heir(node)).collect();
         self.objects.iter_mut().for_each(|object| object.owner = heirs[object.owner]);
-        self.charges.iter_mut().for_each(|(owner, _)| *owner = heirs[*owner]);
-        (0..self.objects.len()).for_each(|object| self.check_owner(object));
     }
 
     fn check_owner(&self, object: usize) {
@@ -519,6 +523,7 @@ impl World {
             Op::Purge => drop(purge()),
             Op::Uncharge { charge } if !self.charges.is_empty() => {
                 drop(self.charges.swap_remove(charge % self.charges.len()));
+                self.reparent();
             }
             _ if self.objects.is_empty() => {}
             Op::Free { object, cpu } => self.free(object % self.objects.len(), cpu),
@@ -620,6 +625,7 @@ proptest! {
             world.check();
         }
         world.charges.clear();
+        world.reparent();
         world.check_settled();
         let base = world.base;
         drop(world);

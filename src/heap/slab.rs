@@ -30,6 +30,9 @@ use crate::life::reentry;
 /// Whether every free is checked against its slab.
 pub(crate) const HARDENED: bool = cfg!(any(debug_assertions, feature = "hardened"));
 
+// relaxed (whole file): idle bits are each changed by the one thread that frees or allocates the object; its hand-over
+// between threads is ordered by whatever handed it over
+
 /// A slab's header, at its base.
 #[repr(C)]
 pub(crate) struct Slab {
@@ -322,8 +325,6 @@ fn idle_word(info: &ClassInfo, base: usize, slot: usize) -> &'static AtomicU64 {
     unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(address)) }
 }
 
-// relaxed (whole file): idle bits are each changed by the one thread that frees or allocates the object; its hand-over
-// between threads is ordered by whatever handed it over
 /// Marks an object as not live; whether it was live.
 ///
 /// # Safety
