@@ -45,10 +45,26 @@ pub(crate) struct ThreadWords {
     scope: Cell<Scope>,
     /// The CPU slot this thread used last; `u32::MAX`: none yet.
     slot: Cell<u32>,
+    /// Where this thread stands to the gate.
+    gate: Cell<AtGate>,
+}
+
+/// Where a thread stands to the gate, for a signal handler that interrupts it; see `percpu/world.rs`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum AtGate {
+    /// Certainly not counted by it.
+    Outside,
+    /// Going in or coming out: either may be the case.
+    Between,
+    /// Certainly counted by it.
+    Inside,
 }
 
 thread_local! {
-    static WORDS: ThreadWords = const { ThreadWords { scope: Cell::new(Scope::ROOT), slot: Cell::new(u32::MAX) } };
+    static WORDS: ThreadWords = const {
+        ThreadWords { scope: Cell::new(Scope::ROOT), slot: Cell::new(u32::MAX), gate: Cell::new(AtGate::Outside) }
+    };
 }
 
 /// The scope of this thread.
@@ -89,6 +105,22 @@ pub(crate) fn slot_hint() -> u32 {
 #[inline]
 pub(crate) fn set_slot_hint(slot: u32) {
     WORDS.with(|words| words.slot.set(slot));
+}
+
+/// Where this thread stands to the gate.
+#[inline]
+pub(crate) fn at_gate() -> AtGate {
+    WORDS.with(|words| words.gate.get())
+}
+
+/// Notes it, in program order with what comes before and after as this thread's signal handlers see it.
+#[inline]
+pub(crate) fn set_at_gate(at: AtGate) {
+    // pairs: itself - no other thread reads the word; the fences keep the compiler from moving the count past it
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    WORDS.with(|words| words.gate.set(at));
+    // pairs: as above
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
 }
 
 /// The address of this thread's words: unique among living threads, never 0.

@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 use super::gate::Gate;
 use super::slot::{Held, Slot, SlotData};
 use super::topology::{self, MAX_SLOTS};
-use crate::charge::scope;
+use crate::charge::scope::{self, AtGate};
 use crate::charge::stock::{Entry as StockEntry, Stock};
 use crate::heap::arena;
 use crate::heap::os::os;
@@ -36,11 +36,19 @@ pub(crate) enum Entry {
 }
 
 /// Inside the gate until dropped.
-pub(crate) struct Inside(());
+pub(crate) struct Inside {
+    /// Where the thread stood before: a signal handler may go in while its thread is inside.
+    before: AtGate,
+}
 
 impl Drop for Inside {
     fn drop(&mut self) {
+        if self.before == AtGate::Inside {
+            return GATE.leave();
+        }
+        scope::set_at_gate(AtGate::Between);
         GATE.leave();
+        scope::set_at_gate(self.before);
     }
 }
 
@@ -83,15 +91,40 @@ fn enter_other() -> Entry {
         if let Some(inside) = enter_gate() {
             return Entry::Gate(inside);
         }
-        if STOP.is_held_by(token) {
-            reentry::die("re-entered from a signal handler while the thread had stopped the world");
-        }
-        backoff.wait();
+        wait_for_start(&mut backoff);
     }
 }
 
+/// Waits while the world is stopped. Whoever has stopped it itself, and is here by a signal, would wait for ever.
+fn wait_for_start(backoff: &mut Backoff) {
+    if STOP.is_held_by(reentry::token()) {
+        reentry::die("re-entered from a signal handler while the thread had stopped the world");
+    }
+    backoff.wait();
+}
+
+/// Goes in unless the gate is closed.
+///
+/// A signal handler whose thread is inside already must not wait for the gate to open: whoever closed it waits for that
+/// thread. It goes in at once; the closer waits for both. One that interrupted its thread on the threshold cannot know
+/// which is the case, and ends the process rather than hang (hazard B17).
 fn enter_gate() -> Option<Inside> {
-    GATE.try_enter().then(|| Inside(()))
+    let before = scope::at_gate();
+    match before {
+        AtGate::Inside => GATE.enter_again(),
+        AtGate::Between => {
+            if !GATE.try_enter() {
+                reentry::die("re-entered from a signal handler while the thread waited for a stop of the world");
+            }
+        }
+        AtGate::Outside => {
+            scope::set_at_gate(AtGate::Between);
+            let entered = GATE.try_enter();
+            scope::set_at_gate(if entered { AtGate::Inside } else { AtGate::Outside });
+            return entered.then(|| Inside { before });
+        }
+    }
+    Some(Inside { before })
 }
 
 /// Enters the gate, waiting while the world is stopped: for operations that need no slot but must not be half done
@@ -102,7 +135,7 @@ pub(crate) fn enter_shared() -> Inside {
         if let Some(inside) = enter_gate() {
             return inside;
         }
-        backoff.wait();
+        wait_for_start(&mut backoff);
     }
 }
 
