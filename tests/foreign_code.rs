@@ -244,7 +244,7 @@ fn document(sources: &Sources, size: usize) -> String {
 #[test]
 fn serde_json_parses_and_prints() {
     same_as_on_system("serde_json_parses_and_prints", 2, |stage| {
-        let text = document(stage.sources, stage.size(10_000, 4_000_000, 16_000_000));
+        let text = document(stage.sources, stage.size(10_000, 4_000_000, 8_000_000));
         let [printer, reader] = stage.tenants else { panic!("two tenants") };
         let parsed: Value = printer.in_scope(|| serde_json::from_str(&text).expect("it was printed"));
         let pretty = printer.in_scope(|| serde_json::to_string_pretty(&parsed).expect("it was parsed"));
@@ -332,7 +332,7 @@ fn rayon_sorts_and_collects() {
         // when a worker first looks for work, in root.
         let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().expect("four threads");
         pool.broadcast(|_| ());
-        let strings = stage.size(1000, 60_000, 1_500_000);
+        let strings = stage.size(1000, 60_000, 1_000_000);
         let words: Vec<&str> =
             stage.sources.iter().flat_map(|(_, text)| text.split_whitespace()).take(50_000).collect();
         let make = |n: u64| {

@@ -186,8 +186,10 @@ fn b01_after_thread_local_teardown() {
                 std::thread::yield_now();
             }
             let used = allotment::stats().metadata_used;
-            assert!(round < 2 || used == metadata, "{metadata} B of metadata became {used}");
-            metadata = used;
+            if round == 1 {
+                metadata = used;
+            }
+            assert!(round < 2 || used <= metadata + WARM_UP, "{metadata} B of metadata became {used}");
         }
         // The last round's frees come after its count.
         let end = Instant::now() + Duration::from_secs(5);
@@ -199,6 +201,10 @@ fn b01_after_thread_local_teardown() {
         exact(late(), 0);
     });
 }
+
+/// Blocks of magazines that may still be made after a warm-up, 16 of them: less than 16 B (the smallest record) for
+/// each thread that follows.
+const WARM_UP: usize = 16 * 512;
 
 #[test]
 fn b42_many_short_threads() {
@@ -226,7 +232,8 @@ fn b42_many_short_threads() {
             }
         }
         exact(&tenant, survivors.len() * charge(100));
-        assert_eq!(allotment::stats().metadata_used, metadata);
+        let used = allotment::stats().metadata_used;
+        assert!(used <= metadata + WARM_UP, "{metadata} B of metadata became {used}");
         survivors.clear();
         exact(&tenant, 0);
     });
@@ -234,11 +241,28 @@ fn b42_many_short_threads() {
 
 // ------------------------------------------------------------------------------------------------------------ fork
 
+#[derive(Clone, Copy, PartialEq)]
+enum Work {
+    /// Objects of all sizes.
+    Objects,
+    /// The same, and short-lived tenants.
+    Tenants,
+    /// Nearly always in a system call: objects with mappings of their own.
+    Mappings,
+}
+
 /// Allocates, frees and creates tenants until told to stop; everything is freed at the end.
-fn churn(tenant: &Tenant, seed: u64, creates: bool, stop: &AtomicBool) {
+fn churn(tenant: &Tenant, seed: u64, work: Work, stop: &AtomicBool) {
     let mut rng = Rng(seed);
     let mut objects: Vec<Object> = Vec::with_capacity(256);
     while !stop.load(Ordering::Relaxed) {
+        if work == Work::Mappings {
+            tenant.in_scope(|| {
+                let mut object = black_box(Vec::<u8>::with_capacity(3 << 20));
+                object.push(seed as u8);
+            });
+            continue;
+        }
         let size = match rng.below(100) {
             0 => 1 + rng.below(5 << 20),
             1..=4 => 1 + rng.below(300_000),
@@ -251,7 +275,7 @@ fn churn(tenant: &Tenant, seed: u64, creates: bool, stop: &AtomicBool) {
         } else {
             objects.push(object);
         }
-        if creates && rng.below(50) == 0 {
+        if work == Work::Tenants && rng.below(50) == 0 {
             let child = Tenant::builder("a child").parent(tenant).build().expect("a tenant");
             let inner = child.in_scope(|| vec![1_u8; 1000]);
             drop(child);
@@ -303,7 +327,7 @@ fn b15_fork_amid_threads() {
         std::thread::scope(|scope| {
             for (seed, tenant) in tenants.iter().enumerate() {
                 let stop = &stop;
-                scope.spawn(move || churn(tenant, seed as u64 + 1, true, stop));
+                scope.spawn(move || churn(tenant, seed as u64 + 1, Work::Tenants, stop));
             }
             for number in 0..100 {
                 // SAFETY: the child uses the allocator, which is what is tested, and ends by `_exit`.
@@ -356,8 +380,20 @@ extern "C" fn allocates(_: libc::c_int) {
     }
 }
 
+extern "C" fn allocates_little(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+    let layout = layout(24, 8);
+    // SAFETY: not of size 0, and freed with its layout.
+    unsafe {
+        let object = A.alloc(layout);
+        if !object.is_null() {
+            A.dealloc(object, layout);
+        }
+    }
+}
+
 /// Runs 4 threads that allocate under a storm of SIGPROF, from the profiling timer and sent to each thread in turn.
-fn storm(handler: extern "C" fn(libc::c_int), at_least: usize, reports: bool) {
+fn storm(handler: extern "C" fn(libc::c_int), at_least: usize, work: Work, reports: bool) {
     let tenant = WATCHED.get_or_init(|| Tenant::new("watched").unwrap());
     // SAFETY: all-zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -388,13 +424,16 @@ fn storm(handler: extern "C" fn(libc::c_int), at_least: usize, reports: bool) {
             scope.spawn(move || {
                 // SAFETY: takes no argument.
                 threads.lock().unwrap().push(unsafe { libc::pthread_self() });
-                churn(tenant, seed, false, stop);
+                churn(tenant, seed, work, stop);
                 leave.wait(); // not before the last signal to this thread
             });
         }
         block(libc::SIG_BLOCK);
         let begin = Instant::now();
-        while SIGNALS.load(Ordering::Relaxed) < at_least || begin.elapsed() < Duration::from_secs(1) {
+        let few = || SIGNALS.load(Ordering::Relaxed) < at_least;
+        let within = |seconds| begin.elapsed() < Duration::from_secs(seconds);
+        // On a busy machine for longer.
+        while within(1) || (few() && within(6)) {
             for &thread in &*threads.lock().unwrap() {
                 // SAFETY: the thread waits for us before it ends.
                 unsafe { libc::pthread_kill(thread, libc::SIGPROF) };
@@ -416,23 +455,24 @@ fn storm(handler: extern "C" fn(libc::c_int), at_least: usize, reports: bool) {
         libc::signal(libc::SIGPROF, libc::SIG_IGN);
     }
     block(libc::SIG_UNBLOCK);
+    assert!(SIGNALS.load(Ordering::Relaxed) > at_least / 20);
     exact(tenant, 0);
 }
 
 #[test]
 fn b17_signals_that_only_read() {
     in_child("b17_signals_that_only_read", 40, || {
-        storm(reads_only, 5_000, true);
+        storm(reads_only, 5_000, Work::Objects, true);
         assert_eq!(IMPOSSIBLE.load(Ordering::Relaxed), 0);
     });
 }
 
 /// Served, or a clean end with our message; never a hang, never another death.
-fn allocating_handler(test: &str, reports: bool) {
+fn allocating_handler(test: &str, handler: extern "C" fn(libc::c_int), work: Work, reports: bool) {
     if case::is_child() {
-        return storm(allocates, 2_000, reports);
+        return storm(handler, 2_000, work, reports);
     }
-    for _ in 0..4 {
+    for _ in 0..3 {
         let child = case::child(test, 20);
         let served = child.status.is_some_and(|status| status.success()) && child.stdout.contains("1 passed");
         let ended = child.status.is_some_and(|status| status.signal() == Some(libc::SIGABRT))
@@ -443,12 +483,20 @@ fn allocating_handler(test: &str, reports: bool) {
 
 #[test]
 fn b17_signals_that_allocate() {
-    allocating_handler("b17_signals_that_allocate", false);
+    allocating_handler("b17_signals_that_allocate", allocates, Work::Objects, false);
 }
 
 #[test]
 fn b17_signals_that_allocate_amid_reports() {
-    allocating_handler("b17_signals_that_allocate_amid_reports", true);
+    allocating_handler("b17_signals_that_allocate_amid_reports", allocates, Work::Objects, true);
+}
+
+/// The handler finds its thread inside an operation but with no lock held, while another thread stops the world: that
+/// one waits for the operation, which waits for the handler, which must not wait for the world to go on.
+#[test]
+fn b17_signals_that_allocate_inside_system_calls() {
+    let test = "b17_signals_that_allocate_inside_system_calls";
+    allocating_handler(test, allocates_little, Work::Mappings, true);
 }
 
 // -------------------------------------------------------------------------------------------------- exit and panic
@@ -471,7 +519,9 @@ fn b37_exit_while_threads_run() {
         // SAFETY: a function of this binary.
         assert_eq!(unsafe { libc::atexit(proof_at_exit) }, 0);
         for seed in 1..=8 {
-            std::thread::spawn(move || churn(tenant, seed, seed % 2 == 0, &NEVER));
+            std::thread::spawn(move || {
+                churn(tenant, seed, if seed % 2 == 0 { Work::Tenants } else { Work::Objects }, &NEVER)
+            });
         }
         std::thread::sleep(Duration::from_millis(100));
         std::process::exit(17);

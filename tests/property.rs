@@ -72,7 +72,8 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Whether a tenant's own stop flag is set. `Maybe`: a resize passed a limit only if it could not be done in place.
+/// Whether a tenant's own stop flag is set. `Maybe`: the trace does not tell whether a charge had to be made (a resize
+/// in place charges less than one that moves).
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Flag {
     No,
@@ -295,11 +296,17 @@ impl World {
         };
         let verdict = self.verdict(payer, charge(layout), &[]);
         let must_fail = verdict == Verdict::Refused || (strict && verdict != Verdict::Fits);
+        let before = tenant.usage();
         let address = if must_fail { self.refused(strict, run) } else { run() };
         assert_eq!(address == 0, must_fail, "{layout:?}: {verdict:?}");
         if !strict && (verdict != Verdict::Fits || self.handle(payer).is_stopped()) {
             // Who is stopped already is forced without a look at what lies unused.
-            let flag = if verdict == Verdict::Fits { self.nodes[payer].flag } else { Flag::Yes };
+            let flag = match verdict {
+                Verdict::Fits => self.nodes[payer].flag,
+                // Past the limit before, and the object was one it had been charged for already.
+                Verdict::Over if tenant.usage() == before => Flag::Maybe,
+                _ => Flag::Yes,
+            };
             self.note_forced(payer, flag);
         }
         if must_fail {

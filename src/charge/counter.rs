@@ -283,28 +283,33 @@ pub fn try_charge_below<T: Tree>(
     rule: Rule,
     stop: Option<Tag>,
 ) -> Result<(), Refused> {
-    if stop == Some(id) {
-        return Ok(());
-    }
-    let mut level = id;
-    loop {
+    reserve(tree, id, bytes, rule, stop)?;
+    accept(tree, id, bytes, stop);
+    Ok(())
+}
+
+/// The first half of a charge: the limits hold the bytes free, but nobody has them yet. To be followed by [`accept`] or
+/// [`give_back`] with the same arguments. For who may still fail after the limits have agreed.
+pub fn reserve<T: Tree>(tree: &T, id: Tag, bytes: usize, rule: Rule, stop: Option<Tag>) -> Result<(), Refused> {
+    let mut at = Some(id);
+    while let Some(level) = at.filter(|_| at != stop) {
         let counter = tree.counter(level);
         let parent = tree.parent(level);
         let limit = counter.limit(rule, parent.is_none());
         if let Err(why) = counter.reserve(bytes, limit, level == id) {
-            roll_back(tree, id, level, bytes);
+            #[cfg(not(allotment_tooth = "no_rollback"))]
+            give_back(tree, id, bytes, Some(level));
             return Err(why.unwrap_or(Refused::Over(level)));
         }
-        match parent {
-            Some(parent) if stop != Some(parent) => level = parent,
-            _ => break,
-        }
+        at = parent;
     }
+    Ok(())
+}
+
+/// The second half of a charge: usage and peaks show it.
+pub fn accept<T: Tree>(tree: &T, id: Tag, bytes: usize, stop: Option<Tag>) {
     let mut at = Some(id);
-    while let Some(level) = at {
-        if at == stop {
-            break;
-        }
+    while let Some(level) = at.filter(|_| at != stop) {
         let counter = tree.counter(level);
         // relaxed: `usage` publishes no other memory; a reader that sees the object sees the charge through
         // whatever handed it the object
@@ -317,28 +322,19 @@ pub fn try_charge_below<T: Tree>(
         tree.charged(level, before, after);
         at = tree.parent(level);
     }
-    Ok(())
 }
 
-/// Gives back what `try_charge` reserved below `refused`.
+/// Undoes a [`reserve`], up to but without `stop`.
 #[cold]
-fn roll_back<T: Tree>(tree: &T, id: Tag, refused: Tag, bytes: usize) {
-    #[cfg(allotment_tooth = "no_rollback")]
-    return;
-    #[cfg(not(allotment_tooth = "no_rollback"))]
-    {
-        let mut level = id;
-        while level != refused {
-            // The parent is read first: once the reservation is gone, nothing of ours pins the id.
-            let parent = tree.parent(level);
-            if tree.counter(level).unreserve(bytes).is_free() {
-                tree.released(level);
-            }
-            match parent {
-                Some(parent) => level = parent,
-                None => return,
-            }
+pub fn give_back<T: Tree>(tree: &T, id: Tag, bytes: usize, stop: Option<Tag>) {
+    let mut at = Some(id);
+    while let Some(level) = at.filter(|_| at != stop) {
+        // The parent is read first: once the reservation is gone, nothing of ours pins the id.
+        let parent = tree.parent(level);
+        if tree.counter(level).unreserve(bytes).is_free() {
+            tree.released(level);
         }
+        at = parent;
     }
 }
 

@@ -13,7 +13,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::counter::{contended, Rule};
+use super::counter::{contended, Rule, MAX_BYTES};
 use super::scope::Scope;
 use super::{drain, pressure};
 use crate::heap::cpu_cache;
@@ -73,6 +73,10 @@ impl Patience {
             return Verdict::Retry;
         }
         let at = registry::node(level);
+        if at.counter.max() >= MAX_BYTES {
+            // No limit of anybody's was met, but the end of the counter: as good as out of memory.
+            return Verdict::Refuse;
+        }
         // Its own flag, not an ancestor's: what it did to be stopped was found to be past a limit, or asked for.
         let flagged = registry::node(payer.id).stopped.hit().is_some();
         let known = payer.rule == Rule::Max && !payer.strict && flagged && level != Tag::ROOT;

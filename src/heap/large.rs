@@ -11,6 +11,7 @@ use super::page_heap;
 use super::segment::{self, Kind, Place, SEGMENT, UNIT, UNITS};
 use super::slab::HARDENED;
 use super::tag::Tag;
+use crate::charge::counter::MAX_BYTES;
 use crate::life::reentry;
 
 /// The largest object that is a span of a segment; half a segment, so that two fit.
@@ -20,9 +21,9 @@ pub(crate) const MAX_ALIGN: usize = 1 << 30;
 
 const _: () = assert!(SPAN_MAX <= UNITS * UNIT && SPAN_MAX.is_multiple_of(UNIT));
 
-/// Bytes of a request in whole units; `None`: beyond the address space.
+/// Bytes of a request in whole units; `None`: more than any address space holds.
 pub(crate) fn rounded(size: usize) -> Option<usize> {
-    size.max(1).checked_next_multiple_of(UNIT).filter(|&bytes| bytes <= isize::MAX as usize)
+    size.max(1).checked_next_multiple_of(UNIT).filter(|&bytes| bytes <= MAX_BYTES)
 }
 
 /// A new large object of `bytes` (rounded), charged to `owner` already. `true` beside it: it reads as zero.

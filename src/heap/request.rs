@@ -12,7 +12,7 @@ use super::purge;
 use super::size_class::Class;
 use super::slab;
 use super::tag::{self, Tag};
-use crate::charge::counter::{try_charge, uncharge, Refused, Rule};
+use crate::charge::counter::{accept, give_back, reserve, uncharge, Refused, Rule};
 use crate::charge::limit::{self, Patience, Payer, Verdict};
 use crate::charge::scope::{self, Scope};
 use crate::life::reentry;
@@ -74,11 +74,17 @@ fn allocate_large(layout: Layout, payer: Payer) -> (*mut u8, bool) {
     }
     let made = persist(payer, bytes, |payer| {
         let _entry = enter();
-        try_charge(&Registry, payer.id, bytes, payer.rule).map_err(|refused| Failure::Refused(refused, bytes))?;
-        large::alloc(bytes, layout.align(), payer.id).ok_or_else(|| {
-            uncharge(&Registry, payer.id, bytes, None);
-            Failure::OutOfMemory
-        })
+        reserve(&Registry, payer.id, bytes, payer.rule, None).map_err(|refused| Failure::Refused(refused, bytes))?;
+        match large::alloc(bytes, layout.align(), payer.id) {
+            Some(made) => {
+                accept(&Registry, payer.id, bytes, None);
+                Ok(made)
+            }
+            None => {
+                give_back(&Registry, payer.id, bytes, None);
+                Err(Failure::OutOfMemory)
+            }
+        }
     });
     made.map_or((null_mut(), false), |(object, zeroed)| (object.as_ptr(), zeroed))
 }
@@ -297,18 +303,20 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
         }
         // A panicking thread's growth is not root's: one object has one owner.
         payer.id = living;
-        try_charge(&Registry, payer.id, growth, payer.rule).map_err(|refused| Failure::Refused(refused, growth))?;
+        reserve(&Registry, payer.id, growth, payer.rule, None).map_err(|refused| Failure::Refused(refused, growth))?;
         // SAFETY: the caller's promise.
-        if unsafe { large.resize_in_place(bytes) } {
-            return Ok(start);
-        }
-        let Some((moved, _)) = large::alloc(bytes, align, payer.id) else {
-            uncharge(&Registry, payer.id, growth, None);
+        let grown = if unsafe { large.resize_in_place(bytes) } {
+            start
+        } else if let Some((moved, _)) = large::alloc(bytes, align, payer.id) {
+            // SAFETY: both objects are ours; the old one is given up.
+            unsafe { move_large(large, Large::at(moved)) };
+            moved
+        } else {
+            give_back(&Registry, payer.id, growth, None);
             return Err(Failure::OutOfMemory);
         };
-        // SAFETY: both objects are ours; the old one is given up.
-        unsafe { move_large(large, Large::at(moved)) };
-        Ok(moved)
+        accept(&Registry, payer.id, growth, None);
+        Ok(grown)
     });
     made.map_or(null_mut(), NonNull::as_ptr)
 }

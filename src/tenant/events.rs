@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub struct EventCounts {
     /// Times usage rose past `high`.
     pub high: u64,
-    /// Times a charge met `max` and was not allowed within it: the limit would have been passed (counted in
-    /// [`Mode::Measure`](crate::Mode::Measure) too).
+    /// Times a charge met `max` for good and went past it, by force or because the limit is only measured
+    /// ([`Mode::Measure`](crate::Mode::Measure)). Refused charges are counted in `refused` and not here.
     pub max: u64,
     /// Charges refused: by a strict limit ([`fallible`](crate::fallible), [`try_charge`](crate::Tenant::try_charge)),
     /// an exhausted overdraft or root's `max`.

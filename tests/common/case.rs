@@ -111,7 +111,11 @@ impl Object {
     /// The places that are written and checked: all of a small object, a step and the ends of a large one.
     fn places(&self) -> impl Iterator<Item = usize> + '_ {
         let size = self.layout.size();
-        let step = if size <= 4096 { 1 } else { 509 };
+        let step = match size {
+            0..=4096 => 1,
+            4097..=300_000 => 509,
+            _ => 8191,
+        };
         (0..size).step_by(step).chain([size - 1])
     }
 
