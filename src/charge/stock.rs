@@ -82,7 +82,8 @@ impl Stock {
         sum - keep as usize
     }
 
-    /// Takes all of a tenant's bytes, and forgets its ceiling.
+    /// Takes all of a tenant's bytes, and forgets its ceiling: the next bytes that come back ask for room again, which
+    /// a retired tenant has none of.
     pub fn drain(&mut self, id: Tag) -> usize {
         match self.entry(id) {
             // An untouched entry is left untouched: writing would make its page resident.

@@ -19,9 +19,10 @@ use crate::heap::tag::{self, Tag};
 const SHARES: usize = 64;
 
 /// How many bytes beyond need may be charged to a tenant at once: half of [`STOCK_MAX`] far from all limits, a
-/// `SHARES`-th of the smallest head-room nearer to one, nothing under pressure.
+/// `SHARES`-th of the smallest head-room nearer to one, nothing under pressure and nothing for a retired tenant, which
+/// will never use it.
 pub fn batch<T: Tree>(tree: &T, id: Tag) -> usize {
-    if tree.is_pressured(id) {
+    if tree.is_pressured(id) || tree.counter(id).word().is_retired() {
         return 0;
     }
     let mut batch = STOCK_MAX / 2;

@@ -158,6 +158,21 @@ fn provide(held: &Held<'_>) -> bool {
     true
 }
 
+/// Calls `each` with the content of one slot after another, waiting for each. The calling thread is inside neither a
+/// slot nor the gate; a slot that it is inside of after all, by a signal, is left out.
+pub(crate) fn each_slot(mut each: impl FnMut(&mut SlotData)) {
+    let token = reentry::token();
+    for slot in &SLOTS[..topology::slots()] {
+        if slot.wait(token).is_ok() {
+            // SAFETY: the slot is held.
+            if let Some(data) = unsafe { slot.data() } {
+                each(data);
+            }
+            slot.leave();
+        }
+    }
+}
+
 /// The world at a stop: no operation is under way anywhere. Starts again when dropped.
 pub(crate) struct Stopped(());
 

@@ -136,8 +136,9 @@ impl Tenant {
     /// Makes this the tenant in scope on this thread until the guard is dropped. Scopes nest. No locked instruction.
     ///
     /// The guard is not `Send`: a future that holds it across an `await` does not compile where it has to be `Send`;
-    /// use [`InTenant`](crate::InTenant). Forgetting it (`mem::forget`) leaves the scope entered, also after the
-    /// tenant retired, when its nearest living ancestor pays instead; nothing worse happens.
+    /// use [`InTenant`](crate::InTenant). Forgetting it (`mem::forget`), or dropping guards in another order
+    /// than the reverse of their making, leaves a scope entered: the thread goes on paying from that tenant, after its
+    /// end from its nearest living ancestor, and from whoever gets its id when that is reused. Accounts stay exact.
     ///
     /// ```compile_fail
     /// fn needs_send<T: Send>(_: T) {}

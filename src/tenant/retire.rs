@@ -12,7 +12,7 @@
 use super::node::Node;
 use super::registry::{self, Registry};
 use crate::charge::counter::Tree;
-use crate::charge::{limit, scope};
+use crate::charge::{drain, limit, scope};
 use crate::heap::tag::Tag;
 use crate::percpu::world;
 
@@ -30,12 +30,20 @@ pub(crate) fn retire(mut id: Tag) {
             Registry.released(id);
         }
         drop(inside);
+        drain_stocks(id);
         drop_name(name, len);
         if !registry::node(parent).handles.release() {
             return;
         }
         id = parent;
     }
+}
+
+/// Takes the stocks of a tenant that was just marked retired, from one slot after another: nobody would ever use them,
+/// and they would keep its id. Bytes that come back to it later find no room in a stock. If the id has a new tenant by
+/// now, that loses its stocks, which is harmless.
+fn drain_stocks(id: Tag) {
+    world::each_slot(|slot| drain::drain_stock(&Registry, &mut slot.stock, id));
 }
 
 /// A tenant's name on the heap, billed to root.

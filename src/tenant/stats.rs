@@ -60,9 +60,12 @@ pub struct HeapStats {
     pub mode: &'static str,
     /// CPU slots (a number).
     pub slots: usize,
-    /// The most that [`Tenant::usage`] of one tenant may show above the live truth: two magazines of every class and a
-    /// stock per CPU slot, and the depot. An allocation under way adds at most half a magazine's refill.
+    /// The most that [`Tenant::usage`] of a tenant without descendants may show above the live truth: two magazines of
+    /// every class and a stock per CPU slot, and the depot. An allocation under way adds at most half a magazine's
+    /// refill. Each living descendant adds at most [`slack_per_descendant`](HeapStats::slack_per_descendant).
     pub slack_bound: usize,
+    /// What a living descendant's stocks may add to an ancestor's usage.
+    pub slack_per_descendant: usize,
     /// Address space mapped for objects: segments and huge objects.
     pub mapped: usize,
     /// In spans used as slabs.
@@ -122,6 +125,7 @@ pub fn stats() -> HeapStats {
         mode: "locked",
         slots: topology::slots(),
         slack_bound: slack_bound(),
+        slack_per_descendant: topology::slots() * STOCK_MAX,
         mapped: segments + huge,
         slabs,
         large: span_large + huge,
