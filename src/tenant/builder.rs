@@ -85,8 +85,8 @@ impl TenantBuilder {
 
     /// How many bytes past `max` forced charges may go before allocations return null; unlimited unless set.
     ///
-    /// An exhausted overdraft makes infallible allocations abort the process, as any allocator at its end does. Set it
-    /// only as a last line of defence.
+    /// An exhausted overdraft makes infallible allocations abort the process, as any allocator at its end does (and
+    /// formatting a backtrace hang, see [`fallible`](crate::fallible)). Set it only as a last line of defence.
     pub fn overdraft(mut self, bytes: usize) -> Self {
         self.overdraft = Some(bytes);
         self

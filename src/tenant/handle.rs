@@ -71,7 +71,7 @@ impl Tenant {
     }
 
     /// The root of all tenants: owns what is allocated in no scope. It never retires. Its `max` is a ceiling for the
-    /// process: past it allocations return null.
+    /// process: past it allocations return null, which infallible code does not survive.
     pub fn root() -> Tenant {
         registry::node(Tag::ROOT).handles.acquire();
         Tenant { id: Tag::ROOT }

@@ -68,8 +68,9 @@ pub fn checkpoint_or_unwind() {
 /// Runs `f` with strict limits: an allocation that would pass a limit of the tenant in scope returns null instead of
 /// being forced. For code that can take it: `try_reserve`, `Box::try_new` and the like.
 ///
-/// An *infallible* allocation that is refused inside makes std abort the process, as with any allocator at its limit;
-/// keep the closure small. A refusal is counted and stops nobody. While the thread panics nothing is refused.
+/// An *infallible* allocation that is refused inside makes std abort the process, as with any allocator at its limit; one
+/// that std makes while it formats a backtrace that is no panic's (`Backtrace::force_capture().to_string()`) makes it
+/// wait for itself for ever, with `RUST_BACKTRACE=1`. Keep the closure small. A refusal is counted and stops nobody. While the thread panics nothing is refused.
 ///
 /// ```
 /// use allotment::{Allotment, Tenant};
