@@ -142,7 +142,7 @@ pub(crate) fn drain(tenant: Tag, because_of_limit: bool) -> bool {
     true
 }
 
-/// [`drain`], with the world already at a stop.
+/// [`drain()`], with the world already at a stop.
 pub(crate) fn drain_stopped(tenant: Tag, stopped: &mut world::Stopped) {
     for slot in stopped.slots() {
         registry::each_within(tenant, |id| drain::drain_stock(&Registry, &mut slot.stock, id));

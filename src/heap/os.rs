@@ -1,6 +1,6 @@
 //! What the heap asks of the operating system, as a trait with a contract.
 //!
-//! [`unix::Unix`] is the real one; [`faulty::Faulty`] wraps another and fails, keeps bytes or pretends other page
+//! `unix::Unix` is the real one; `faulty::Faulty` wraps another and fails, keeps bytes or pretends other page
 //! sizes, for tests. The choice is one word read on slow paths only.
 
 #[cfg(feature = "testing")]
