@@ -7,6 +7,7 @@ mod case;
 mod common;
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Mutex;
 
 use allotment::{Allotment, CreateError, Tenant};
 use case::{charge, exact, in_child, layout, Object};
@@ -131,13 +132,62 @@ fn b14_the_registry_stays_flat() {
                 let stats = allotment::stats();
                 let now = (stats.ids, stats.metadata, stats.metadata_used, stats.stock_mapped);
                 assert_eq!(*flat.get_or_insert(now), now, "after {cycle} cycles");
-                // Who owns a live object, and whoever else is in a cache beside it, and top and root.
-                assert!((RING + 2..=2 * RING + 2).contains(&stats.ids), "{} ids", stats.ids);
+                // Nor do the retired leave anything charged that is neither alive nor within the bound.
+                let slack = top.usage() - RING * charge(40);
+                assert!(slack <= stats.slack_bound, "{slack} bytes after {cycle} cycles");
+                assert!(stats.ids <= 2 * RING, "{} ids after {cycle} cycles", stats.ids);
                 assert_eq!(top.settle(), RING * charge(40));
                 assert_eq!(top.stats().children, RING);
             }
         }
         drop(ring);
+        exact(&top, 0);
+        assert_eq!((top.stats().children, top.children()), (0, vec![]));
+    });
+}
+
+/// The same with each tenant served by two of four threads, one after the other.
+#[test]
+fn b14_the_registry_stays_flat_under_threads() {
+    const RING: usize = 1000;
+    const THREADS: usize = 4;
+    const CYCLES: usize = 25_000;
+    in_child("b14_the_registry_stays_flat_under_threads", 120, || {
+        let top = Tenant::new("top").unwrap();
+        let ring: Mutex<VecDeque<Object>> = Mutex::new(VecDeque::with_capacity(2 * RING));
+        let handed: Mutex<Vec<Tenant>> = Mutex::new(Vec::with_capacity(THREADS));
+        let cycle = || {
+            let tenant = Tenant::builder("passing").parent(&top).build().unwrap();
+            let first = object(&tenant);
+            let other = {
+                let mut handed = handed.lock().unwrap();
+                handed.push(tenant);
+                handed.swap_remove(0)
+            };
+            let second = object(&other);
+            drop(other);
+            let (first, second) = {
+                let mut ring = ring.lock().unwrap();
+                ring.extend([first, second]);
+                if ring.len() > RING {
+                    (ring.pop_front(), ring.pop_front())
+                } else {
+                    (None, None)
+                }
+            };
+            drop((first, second));
+        };
+        for round in 0..4 {
+            std::thread::scope(|threads| {
+                (0..THREADS).for_each(|_| _ = threads.spawn(|| (0..CYCLES / 4).for_each(|_| cycle())));
+            });
+            let stats = allotment::stats();
+            let slack = top.usage() - RING * charge(40);
+            assert!(slack <= stats.slack_bound, "{slack} bytes after round {round}");
+            assert!(stats.ids <= 2 * RING, "{} ids after round {round}", stats.ids);
+            assert_eq!(top.settle(), RING * charge(40));
+        }
+        drop((ring, handed));
         exact(&top, 0);
         assert_eq!((top.stats().children, top.children()), (0, vec![]));
     });

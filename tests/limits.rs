@@ -165,7 +165,7 @@ fn try_in_scope_ends_stopped_work_and_passes_other_panics() {
     });
     assert_eq!(composed.unwrap().unwrap_err().tenant, "worker");
     assert!(tenant.resume());
-    assert_eq!(tenant.try_in_scope(|| checkpoint_or_unwind()), Ok(()));
+    assert_eq!(tenant.try_in_scope(checkpoint_or_unwind), Ok(()));
 
     // The innermost catches, and leaves each scope where it was.
     let inner = Tenant::builder("inner").parent(&tenant).build().unwrap();

@@ -7,6 +7,7 @@ mod case;
 mod common;
 
 use std::collections::{HashMap, HashSet};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Barrier, Mutex};
 
@@ -276,9 +277,9 @@ fn a_forgotten_guard_is_harmless() {
 
                 let next = below(&top, "next");
                 assert_eq!(next.id(), id, "nothing carries it, so it is given again");
-                let object = Box::new([1_u8; 100]);
+                let object = black_box(Box::new([1_u8; 100]));
                 assert_eq!(top.settle(), charge(100));
-                next.in_scope(|| drop(vec![1; 1000]));
+                next.in_scope(|| drop(black_box(vec![1; 1000])));
                 allotment::verify().unwrap();
                 drop(object);
                 exact(&top, 0);
@@ -382,7 +383,7 @@ fn one_tenants_handles_end_on_eight_threads_at_once() {
             for thread in 0..8 {
                 let (handle, barrier) = (tenant.clone(), &barrier);
                 threads.spawn(move || {
-                    let object = handle.in_scope(|| Box::new([thread; 40]));
+                    let object = handle.in_scope(|| black_box(Box::new([thread; 40])));
                     barrier.wait();
                     // Below a parent that retires at this moment if this thread is slow: the builder's handle counts.
                     let child = (thread % 3 == 0).then(|| below(&handle, "late"));

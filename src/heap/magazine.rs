@@ -109,7 +109,6 @@ impl Magazines {
     /// # Safety
     /// `full` holds `capacity` objects of the class that are the caller's to give; both magazines are empty.
     pub unsafe fn load(&mut self, full: *mut *mut u8) -> *mut *mut u8 {
-        debug_assert!(self.loaded_len == 0);
         self.loaded_len = self.capacity;
         core::mem::replace(&mut self.loaded, full)
     }

@@ -10,7 +10,7 @@ use allotment::Tenant;
 use crate::common::{run_child, Child};
 
 /// Set in the child that runs a case.
-const CASE: &str = "ALLOTMENT_TEST_CASE";
+pub const CASE: &str = "ALLOTMENT_TEST_CASE";
 
 /// Whether this process is the child that runs a case.
 pub fn is_child() -> bool {
