@@ -84,41 +84,53 @@ pub(crate) fn all() -> usize {
 }
 
 /// Purges the free spans of a segment that are old enough, one at a time.
+///
+/// While the lock is dropped, other spans of the segment are freed, merged and given out, so that nothing read before
+/// holds afterwards: the search for the next span begins again at the first unit, which is always a head. A former
+/// head inside a merged span still looks like one; taking it would tear the span that swallowed it.
 fn purge_segment(place: usize, is_old: impl Fn(u32) -> bool) -> usize {
     let mut bytes = 0;
-    let mut unit = 0;
-    while unit < UNITS {
-        let mut heap = page_heap::lock();
-        let Some(segment) = segment_at(place) else { return bytes };
-        // While the lock was dropped the span at `unit` may have been merged into an earlier one.
-        let info = segment.units[unit].info();
-        let (head, units) = (info.head(), info.units());
-        let next = (head + units).max(unit + 1);
-        let wanted = info.kind() == Kind::Free
-            && segment.units[head].info() == info
-            && segment.dirty.count(head..head + units) > 0
-            && is_old(segment.units[head].freed_at());
-        if wanted {
-            let freed_at = segment.units[head].freed_at();
-            heap.unlink(segment, head, units);
-            heap.set_purging(units, true);
-            let taken = SpanInfo::new(head, units, Kind::Purging, 0);
-            for unit in &segment.units[head..head + units] {
-                unit.set_info(taken);
-            }
-            drop(heap);
-            let mut gone = [false; UNITS];
-            bytes += purge_runs(segment, head, units, &mut gone);
-            let mut heap = page_heap::lock();
-            for (unit, _) in gone.iter().enumerate().filter(|(_, gone)| **gone) {
-                segment.dirty.set(unit..unit + 1, false);
-            }
-            heap.set_purging(units, false);
-            heap.merge(segment, head, units, freed_at);
+    let mut from = 0;
+    let mut heap = page_heap::lock();
+    while let Some((segment, head, units)) = next_to_purge(place, from, &is_old) {
+        let freed_at = segment.units[head].freed_at();
+        heap.unlink(segment, head, units);
+        heap.set_purging(units, true);
+        let taken = SpanInfo::new(head, units, Kind::Purging, 0);
+        for unit in &segment.units[head..head + units] {
+            unit.set_info(taken);
         }
-        unit = next;
+        drop(heap);
+        let mut gone = [false; UNITS];
+        bytes += purge_runs(segment, head, units, &mut gone);
+        heap = page_heap::lock();
+        for (unit, _) in gone.iter().enumerate().filter(|(_, gone)| **gone) {
+            segment.dirty.set(unit..unit + 1, false);
+        }
+        heap.set_purging(units, false);
+        heap.merge(segment, head, units, freed_at);
+        from = head + units;
     }
     bytes
+}
+
+/// The first free span that begins at or behind `from`, is old enough and has something to purge. The lock is held.
+fn next_to_purge(place: usize, from: usize, is_old: impl Fn(u32) -> bool) -> Option<(&'static Segment, usize, usize)> {
+    let segment = segment_at(place)?;
+    let mut head = 0;
+    while head < UNITS {
+        let info = segment.units[head].info();
+        let units = info.units();
+        let wanted = head >= from
+            && info.kind() == Kind::Free
+            && is_old(segment.units[head].freed_at())
+            && segment.dirty.count(head..head + units) > 0;
+        if wanted {
+            return Some((segment, head, units));
+        }
+        head += units.max(1);
+    }
+    None
 }
 
 /// Purges each run of dirty units as far as it covers whole pages of the system's, and notes which units are gone. The
