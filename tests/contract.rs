@@ -249,7 +249,7 @@ fn b06_zeroed_memory_is_zero() {
         // Freed by a thread that never allocated, then wanted here.
         std::thread::scope(|scope| {
             scope.spawn(|| dirty_and_free(size, count)).join().unwrap();
-            scope.spawn(|| purge()).join().unwrap();
+            scope.spawn(purge).join().unwrap();
         });
         tenant.in_scope(|| expect_zeros(size, count));
     }

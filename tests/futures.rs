@@ -9,6 +9,7 @@ mod common;
 mod limited;
 
 use std::future::{pending, Future};
+use std::hint::black_box;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::{pin, Pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -216,7 +217,7 @@ fn a_stop_ends_a_future_before_after_and_within_a_poll() {
 #[test]
 fn what_is_done_is_done_and_panics_pass_through() {
     let tenant = Tenant::builder("done").max(1000).build().unwrap();
-    let mut future = pin!(async { vec![1_u8; 5000].len() }.try_in_tenant(&tenant));
+    let mut future = pin!(async { black_box(vec![1_u8; 5000]).len() }.try_in_tenant(&tenant));
     assert_eq!(poll(future.as_mut()), Poll::Ready(Ok(5000)), "finished in the poll in which it was stopped");
     assert!(tenant.is_stopped() && tenant.resume());
 

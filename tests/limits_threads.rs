@@ -142,12 +142,12 @@ fn b26_threads_fill_a_limit_to_the_last_object() {
     allotment::verify().unwrap();
 }
 
-/// A charge that the limit refuses does not make another one fail that fits: not at the level of the limit, and not
-/// below it.
+/// A charge that the parent refuses is for a moment reserved at the child. Nobody sees it there, and it makes no other
+/// charge fail that fits.
 #[test]
 fn b27_a_failed_charge_makes_no_other_fail() {
-    let parent = Tenant::builder("limit").max(1000).build().unwrap();
-    let child = Tenant::builder("no limit").parent(&parent).build().unwrap();
+    let parent = Tenant::builder("outer limit").max(500).build().unwrap();
+    let child = Tenant::builder("inner limit").parent(&parent).max(900).build().unwrap();
     let held = parent.try_charge(200).unwrap();
     let attempts = scaled(100_000, 1_000_000);
     sampled(
@@ -172,7 +172,9 @@ fn b27_a_failed_charge_makes_no_other_fail() {
         },
     );
     assert_eq!((parent.peak(), child.peak()), (300, 100));
-    assert_eq!(counts(&parent).0, Counts { refused: 2 * attempts as u64, ..Counts::default() });
+    let (at_parent, both) = counts(&parent);
+    assert_eq!(both, Counts { refused: 2 * attempts as u64, ..Counts::default() });
+    assert!(at_parent.refused > 0);
     drop(held);
     exact(&parent, 0);
 }
@@ -198,8 +200,8 @@ fn set_max_binds_at_once_on_all_threads() {
             });
         }
         let end = Stop(&stop);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        for round in 0..scaled(40, 300) {
+        for round in 0..scaled(40, 200) {
+            let deadline = Instant::now() + Duration::from_secs(30);
             tenant.set_max(high);
             while tenant.usage() < 2 * low {
                 assert!(Instant::now() < deadline, "nobody uses the higher limit");
@@ -207,17 +209,20 @@ fn set_max_binds_at_once_on_all_threads() {
             }
             tenant.set_max(low);
             let (mut last, mut below) = (tenant.usage(), 0);
-            while below < 200 {
+            while below < 1000 {
                 assert!(Instant::now() < deadline, "nobody comes down to the lower limit");
                 let now = tenant.usage();
                 assert!(now <= last.max(low), "round {round}: usage rose from {last} to {now}, past {low}");
                 (last, below) = (now, below + usize::from(now <= low));
-                thread::yield_now();
+                if now > low {
+                    thread::yield_now();
+                }
             }
         }
         drop(end);
     });
-    assert_eq!(Counts { refused: 0, ..counts(&tenant).0 }, Counts::default());
+    let counted = counts(&tenant).0;
+    assert_eq!((counted.max, counted.stopped, counted.refused > 0), (0, 0, true));
     exact(&tenant, 0);
 }
 

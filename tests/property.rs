@@ -479,7 +479,7 @@ impl World {
             assert_eq!(charge.bytes(), bytes);
             self.charges.push((node, charge));
         } else {
-            let error = self.refused(true, || tenant.try_charge(bytes)).err().expect("past a limit");
+            let error = self.refused(true, || tenant.try_charge(bytes)).expect_err("past a limit");
             assert_eq!(error.asked, tenant.name());
             assert!(error.limit.is_some());
         }
