@@ -49,7 +49,7 @@
 //! Outside [`fallible`] a charge past `max` is *forced*: the allocation succeeds, the tenant is flagged *stopped*, and
 //! its work ends at the next [`checkpoint`]. The process is never aborted for a tenant's limit. See [`Tenant`].
 
-#![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs))]
+#![cfg_attr(loom, allow(dead_code, unused_imports, missing_docs, clippy::new_without_default))]
 
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 compile_error!("allotment needs a 64-bit unix: counters and the address map use 47 and 48 bits of a word");

@@ -130,13 +130,14 @@ impl Counter {
 
     /// Makes a free or fresh account living again. The caller owns the id.
     pub fn reset(&self) {
-        // relaxed (whole fn): nobody else has the id; publishing it orders these stores
-        self.word_shared.store(0, Ordering::Relaxed);
+        // relaxed (whole fn): until the word says that the id is living, charges are refused; the word comes last
         self.usage_shared.store(0, Ordering::Relaxed);
         self.peak_shared.store(0, Ordering::Relaxed);
         self.max_shared.store(usize::MAX, Ordering::Relaxed);
         self.overdraft_shared.store(usize::MAX, Ordering::Relaxed);
         self.measured_shared.store(0, Ordering::Relaxed);
+        // pairs: counter::Counter::reserve - the whole record of the new tenant
+        self.word_shared.store(0, Ordering::Release);
     }
 
     /// Bytes accepted.
@@ -220,8 +221,8 @@ impl Counter {
                 return Ok(());
             }
             #[cfg(not(allotment_tooth = "charge_load_store"))]
-            // relaxed: the word's own modification order decides races; it publishes no other memory
-            match self.word_shared.compare_exchange_weak(word.0, next.0, Ordering::Relaxed, Ordering::Relaxed) {
+            // pairs: counter::Counter::reset - the record of a tenant that got this id meanwhile, its parent above all
+            match self.word_shared.compare_exchange_weak(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => word = Word(now),
             }
@@ -294,14 +295,14 @@ pub fn reserve<T: Tree>(tree: &T, id: Tag, bytes: usize, rule: Rule, stop: Optio
     let mut at = Some(id);
     while let Some(level) = at.filter(|_| at != stop) {
         let counter = tree.counter(level);
-        let parent = tree.parent(level);
-        let limit = counter.limit(rule, parent.is_none());
+        let limit = counter.limit(rule, tree.parent(level).is_none());
         if let Err(why) = counter.reserve(bytes, limit, level == id) {
             #[cfg(not(allotment_tooth = "no_rollback"))]
             give_back(tree, id, bytes, Some(level));
             return Err(why.unwrap_or(Refused::Over(level)));
         }
-        at = parent;
+        // Only now do our bytes pin the id: the parent seen before may have been that of an earlier tenant.
+        at = tree.parent(level);
     }
     Ok(())
 }

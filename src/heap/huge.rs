@@ -174,10 +174,10 @@ impl Huge {
     }
 
     /// Moves the pages to the start of another, larger object, without copying, and frees this one's descriptor.
-    /// `false`: nothing happened.
+    /// `false`: this object is as before, and the other is gone; its addresses are given up (see `Os::relocate`).
     ///
     /// # Safety
-    /// The caller owns both, and uses `self` no more after `true`.
+    /// The caller owns both, and uses `self` no more after `true`, and `to` no more after `false`.
     pub(crate) unsafe fn relocate_to(&'static self, to: &'static Huge) -> bool {
         let (old, new) = (self.mapped(), to.mapped());
         let (Some(from), Some(target)) = (NonNull::new(self.start() as *mut u8), NonNull::new(to.start() as *mut u8))
@@ -185,14 +185,21 @@ impl Huge {
             return false;
         };
         // SAFETY: both mappings are the caller's, and whole.
-        if old > new || !unsafe { os().relocate(from, old, target, new) } {
-            return false;
+        let moved = old <= new && unsafe { os().relocate(from, old, target, new) };
+        if moved {
+            self.give_up();
+        } else {
+            to.give_up();
         }
+        moved
+    }
+
+    /// Frees the descriptor of an object whose addresses are no longer ours, and may already be somebody else's: erases
+    /// only what still names this descriptor.
+    fn give_up(&'static self) {
         REGISTRY.lock().unlink_live(self);
-        // The addresses may already be somebody else's: erase only what still names this descriptor.
-        segment::withdraw(self.start(), old, self);
+        segment::withdraw(self.start(), self.mapped(), self);
         put_spare(self);
-        true
     }
 }
 

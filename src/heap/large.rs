@@ -137,16 +137,16 @@ impl Large {
         }
     }
 
-    /// Moves a huge object's pages into another huge object without copying, and frees the old one. `false`: nothing
-    /// happened.
+    /// Moves a huge object's pages into another huge object without copying, and frees the old one. `Some(false)`: this
+    /// object is as before, and the other is gone. `None`: they are not both huge, and nothing happened.
     ///
     /// # Safety
-    /// The caller owns both, and uses `self` no more after `true`.
-    pub(crate) unsafe fn relocate_to(&self, to: &Large) -> bool {
+    /// The caller owns both, and uses `self` no more after `Some(true)`, and `to` no more after `Some(false)`.
+    pub(crate) unsafe fn relocate_to(&self, to: &Large) -> Option<bool> {
         match (self.place, to.place) {
             // SAFETY: the caller's promise.
-            (Place::Huge(from), Place::Huge(to)) => unsafe { from.relocate_to(to) },
-            _ => false,
+            (Place::Huge(from), Place::Huge(to)) => Some(unsafe { from.relocate_to(to) }),
+            _ => None,
         }
     }
 

@@ -61,7 +61,9 @@ pub unsafe trait Os: Sync {
     /// Moves the pages of `[from, from + old)` to `[to, to + new)` without copying; the rest of the new range reads as
     /// zero.
     ///
-    /// Post: on `true` the content is at `to` and the old range is unmapped; on `false` both are as before.
+    /// Post: on `true` the content is at `to` and the old range is unmapped. On `false` the old range is as before and the
+    /// new one is lost: kernels before 6.17 unmap it before they find that they cannot move, so that it may be
+    /// anybody's by now. It must be neither used nor unmapped.
     ///
     /// # Safety
     /// Both ranges are whole live mappings of this source and do not overlap; nobody uses `to`; `old <= new`.

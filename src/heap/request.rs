@@ -306,12 +306,12 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
         reserve(&Registry, payer.id, growth, payer.rule, None).map_err(|refused| Failure::Refused(refused, growth))?;
         // SAFETY: the caller's promise.
         let grown = if unsafe { large.resize_in_place(bytes) } {
-            start
-        } else if let Some((moved, _)) = large::alloc(bytes, align, payer.id) {
-            // SAFETY: both objects are ours; the old one is given up.
-            unsafe { move_large(large, Large::at(moved)) };
-            moved
+            Some(start)
         } else {
+            // SAFETY: the caller's promise; the old place is given up when there is a new one.
+            unsafe { move_large(large, bytes, align) }
+        };
+        let Some(grown) = grown else {
             give_back(&Registry, payer.id, growth, None);
             return Err(Failure::OutOfMemory);
         };
@@ -321,15 +321,22 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
     made.map_or(null_mut(), NonNull::as_ptr)
 }
 
+/// Moves a large object to a new place of `bytes`, by its pages or by copying. `None`: out of memory, and it is as before.
+///
 /// # Safety
-/// The caller owns both objects and uses `from` no more.
-unsafe fn move_large(from: Large, to: Large) {
-    // SAFETY: the caller's promise; the pages are moved or the bytes are copied, then the old place is freed.
+/// The caller owns the object, and uses it no more where it was after `Some`.
+unsafe fn move_large(from: Large, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    let (mut to, _) = large::alloc(bytes, align, from.owner())?;
+    // SAFETY: both objects are ours.
+    match unsafe { from.relocate_to(&Large::at(to)) } {
+        Some(true) => return Some(to),
+        Some(false) => to = large::alloc(bytes, align, from.owner())?.0,
+        None => {}
+    }
+    // SAFETY: both objects are ours and do not overlap; the new one is larger. The old one is freed once.
     unsafe {
-        if from.relocate_to(&to) {
-            return;
-        }
-        from.address().copy_to_nonoverlapping(to.address(), from.bytes);
+        from.address().copy_to_nonoverlapping(to, from.bytes);
         from.free();
     }
+    Some(to)
 }

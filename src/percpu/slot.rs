@@ -62,6 +62,11 @@ impl Slot {
         self.lock.lock(token)
     }
 
+    /// Whether that thread is inside. Reliable for the calling thread's own token only.
+    pub fn is_held_by(&self, token: usize) -> bool {
+        self.lock.is_held_by(token)
+    }
+
     /// Ends a [`wait`](Slot::wait) of the same thread.
     pub fn leave(&self) {
         self.lock.unlock();

@@ -179,6 +179,11 @@ pub(crate) struct Stopped(());
 /// Stops the world. `None`: the calling thread is itself inside an operation, interrupted by a signal.
 pub(crate) fn stop() -> Option<Stopped> {
     let token = reentry::token();
+    // A handler that waited for others while its own thread is inside would have them wait for it in turn.
+    let inside = scope::at_gate() != AtGate::Outside || STOP.is_held_by(token);
+    if inside || SLOTS[..topology::slots()].iter().any(|slot| slot.is_held_by(token)) {
+        return None;
+    }
     STOP.lock(token).ok()?;
     for (place, slot) in SLOTS[..topology::slots()].iter().enumerate() {
         if slot.wait(token).is_err() {

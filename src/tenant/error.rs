@@ -68,8 +68,11 @@ pub struct MemoryExceeded {
     pub asked: String,
     /// Usage of `tenant` in bytes, descendants included.
     pub usage: usize,
-    /// `max` of `tenant` in bytes; `None`: no limit was met, [`stop`](crate::Tenant::stop) was called.
+    /// `max` of `tenant` in bytes; `None`: no limit was met, [`stop`](crate::Tenant::stop) was called, or the limit has
+    /// been removed since.
     pub limit: Option<usize>,
+    /// Whether [`stop`](crate::Tenant::stop) was called, and no limit met.
+    pub by_request: bool,
     /// The largest living children of `tenant` and their usage in bytes, largest first, at most five.
     pub children: Vec<(String, usize)>,
 }
@@ -79,7 +82,8 @@ impl fmt::Display for MemoryExceeded {
         write!(f, "memory of tenant {:?} exceeded: {} bytes in use", self.tenant, self.usage)?;
         match self.limit {
             Some(limit) => write!(f, ", limit {limit}")?,
-            None => f.write_str(", stopped by request")?,
+            None if self.by_request => f.write_str(", stopped by request")?,
+            None => f.write_str(", over a limit that has been removed since")?,
         }
         if self.asked != self.tenant {
             write!(f, ", asked for by {:?}", self.asked)?;

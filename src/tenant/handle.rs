@@ -8,7 +8,7 @@ use super::builder::{Mode, TenantBuilder};
 use super::error::{CreateError, MemoryExceeded};
 use super::registry::{self, Registry};
 use super::{retire, stop};
-use crate::charge::counter::{try_charge, Refused, Rule};
+use crate::charge::counter::{try_charge, Refused, Rule, MAX_BYTES};
 use crate::charge::limit::{self, Patience, Payer, Verdict};
 use crate::charge::scope::{self, Scope};
 use crate::heap::tag::Tag;
@@ -168,9 +168,15 @@ impl Tenant {
     /// descendants has been taken back, and no later charge passes the new limit unless by force. Below the present
     /// usage is allowed: the next charge meets the limit.
     pub fn set_max(&self, max: impl Into<Option<usize>>) {
-        self.node().counter.set_max(max.into().unwrap_or(usize::MAX));
+        let max = max.into().unwrap_or(usize::MAX);
+        // In a stopped world, so that no charge is made under the old limit and counted under the new one. From a signal
+        // handler inside the allocator the world cannot be stopped; then only what is charged later is bound.
+        let stopped = world::stop();
+        self.node().counter.set_max(max);
         limit::limit_changed(self.id);
-        limit::drain(self.id, false);
+        if let Some(mut stopped) = stopped {
+            limit::drain_stopped(self.id, &mut stopped);
+        }
     }
 
     /// The soft limit in bytes, if there is one.
@@ -253,7 +259,9 @@ impl Tenant {
             drop(inside);
             let Err(Refused::Over(level)) = charged else { continue };
             if let Verdict::Refuse = patience.decide(&mut payer, level, bytes) {
-                return Err(stop::exceeded(level, self.id));
+                let mut error = stop::exceeded(level, self.id);
+                error.limit = error.limit.or(Some(MAX_BYTES));
+                return Err(error);
             }
         }
     }

@@ -93,7 +93,6 @@ impl Node {
 
     /// Makes the record that of a new tenant without handles. The caller owns the id.
     pub(crate) fn reset(&self, parent: Tag, depth: u16, name: *mut u8, name_len: usize) {
-        self.counter.reset();
         self.high_shared.store(usize::MAX, Ordering::Relaxed);
         self.external_shared.store(0, Ordering::Relaxed);
         self.stopped.clear();
@@ -105,6 +104,8 @@ impl Node {
         self.links.set_first_child(Tag::NONE);
         self.links.set_next(Tag::NONE);
         self.links.set_previous(Tag::NONE);
+        // Last: from here on the id takes charges, also from a thread whose forgotten scope still names it.
+        self.counter.reset();
     }
 
     #[inline]

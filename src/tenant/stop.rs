@@ -99,7 +99,7 @@ pub(super) fn check(tenant: &Tenant) -> Result<(), MemoryExceeded> {
 fn check_id(id: Tag) -> Result<(), MemoryExceeded> {
     match limit::stopped_by(id) {
         None => Ok(()),
-        Some((stopped, Tag::NONE)) => Err(MemoryExceeded { limit: None, ..exceeded(stopped, id) }),
+        Some((stopped, Tag::NONE)) => Err(MemoryExceeded { limit: None, by_request: true, ..exceeded(stopped, id) }),
         Some((_, hit)) => Err(exceeded(hit, id)),
     }
 }
@@ -119,6 +119,7 @@ pub(super) fn exceeded(limit: Tag, asked: Tag) -> MemoryExceeded {
         asked: Tenant::living(asked).name().to_owned(),
         usage: at.usage(),
         limit: at.max(),
+        by_request: false,
         children,
     }
 }

@@ -12,7 +12,8 @@ pub struct Unix;
 static PAGE_SIZE: OnceNonZeroUsize = OnceNonZeroUsize::new();
 
 fn map_anywhere(bytes: usize) -> Option<usize> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // No MAP_NORESERVE: with it the kernel grants what no machine could ever back.
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory in use.
     let start = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0) };
