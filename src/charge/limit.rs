@@ -73,8 +73,9 @@ impl Patience {
             return Verdict::Retry;
         }
         let at = registry::node(level);
-        if at.counter.max() >= MAX_BYTES {
-            // No limit of anybody's was met, but the end of the counter: as good as out of memory.
+        if at.counter.usage().saturating_add(bytes) > MAX_BYTES {
+            // No limit of anybody's was met, but the end of the counter: as good as out of memory. By arithmetic, since
+            // a limit that was removed after it refused looks the same, and then the charge is to be tried again.
             return Verdict::Refuse;
         }
         // Its own flag, not an ancestor's: what it did to be stopped was found to be past a limit, or asked for.

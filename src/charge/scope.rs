@@ -35,8 +35,8 @@ impl Scope {
         self.0 & STRICT != 0
     }
     #[inline]
-    pub(crate) const fn strict(self) -> Scope {
-        Scope(self.0 | STRICT)
+    pub(crate) const fn with_strictness(self, strict: bool) -> Scope {
+        Scope(if strict { self.0 | STRICT } else { self.0 & !STRICT })
     }
 }
 
@@ -96,6 +96,42 @@ pub(crate) fn enter(scope: Scope) -> Restore {
     Restore(replace(scope))
 }
 
+/// Enters a tenant; strictness stays as it is.
+#[inline]
+pub(crate) fn enter_tenant(tenant: Tag) -> RestoreTenant {
+    let outer = current();
+    replace(Scope::of(tenant).with_strictness(outer.is_strict()));
+    RestoreTenant(outer.tenant())
+}
+
+/// Restores the outer tenant when dropped. The guard may outlive a `fallible` that it was made in, so it leaves
+/// strictness as it finds it.
+#[derive(Debug)]
+pub(crate) struct RestoreTenant(Tag);
+
+impl Drop for RestoreTenant {
+    #[inline]
+    fn drop(&mut self) {
+        replace(Scope::of(self.0).with_strictness(current().is_strict()));
+    }
+}
+
+/// Makes the tenant in scope strict.
+pub(crate) fn enter_strict() -> RestoreStrictness {
+    let outer = current();
+    replace(outer.with_strictness(true));
+    RestoreStrictness(outer.is_strict())
+}
+
+/// Restores the outer strictness when dropped, and leaves the tenant as it finds it.
+pub(crate) struct RestoreStrictness(bool);
+
+impl Drop for RestoreStrictness {
+    fn drop(&mut self) {
+        replace(current().with_strictness(self.0));
+    }
+}
+
 /// The slot this thread used last, if any.
 #[inline]
 pub(crate) fn slot_hint() -> u32 {
@@ -139,9 +175,21 @@ mod tests {
             let scope = Scope::of(Tag(id));
             assert_eq!(scope.tenant(), Tag(id));
             assert!(!scope.is_strict());
-            assert!(scope.strict().is_strict());
-            assert_eq!(scope.strict().tenant(), Tag(id));
+            assert!(scope.with_strictness(true).is_strict());
+            assert_eq!(scope.with_strictness(true).tenant(), Tag(id));
+            assert!(scope.with_strictness(true).with_strictness(false) == scope);
         }
+    }
+
+    #[test]
+    fn a_guard_that_leaves_strictness_behind_does_not_bring_it_along() {
+        let strict = enter_strict();
+        let guard = enter_tenant(Tag(7));
+        assert!(current() == Scope::of(Tag(7)).with_strictness(true));
+        drop(strict);
+        assert!(current() == Scope::of(Tag(7)));
+        drop(guard);
+        assert!(current() == Scope::ROOT);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::registry::{self, Registry};
 use super::{retire, stop};
 use crate::charge::counter::{try_charge, Refused, Rule, MAX_BYTES};
 use crate::charge::limit::{self, Patience, Payer, Verdict};
-use crate::charge::scope::{self, Scope};
+use crate::charge::scope;
 use crate::heap::tag::Tag;
 use crate::percpu::world;
 
@@ -29,6 +29,8 @@ use crate::percpu::world;
 /// | [`fallible`](crate::fallible) | returns null, nobody is stopped |
 /// | a panicking thread | is forced and billed to root |
 /// | past an [`overdraft`](TenantBuilder::overdraft), or past root's `max` | returns null |
+///
+/// A `realloc` that moves a small object (up to 64 KiB) is charged for both places until it is done.
 ///
 /// Before any of that, everything charged to the tenant that lies unused on any CPU is taken back.
 ///
@@ -147,10 +149,7 @@ impl Tenant {
     /// ```
     #[must_use = "the scope ends when the guard is dropped"]
     pub fn enter(&self) -> Entered<'_> {
-        let outer = scope::current();
-        let inner = Scope::of(self.id);
-        let inner = if outer.is_strict() { inner.strict() } else { inner };
-        Entered { _restore: scope::enter(inner), _tenant: PhantomData }
+        Entered { _restore: scope::enter_tenant(self.id), _tenant: PhantomData }
     }
 
     /// Runs `f` as this tenant. Restores the outer scope also when `f` panics.
@@ -276,7 +275,7 @@ fn limit_of(word: usize) -> Option<usize> {
 #[derive(Debug)]
 #[must_use = "the scope ends when the guard is dropped"]
 pub struct Entered<'a> {
-    _restore: scope::Restore,
+    _restore: scope::RestoreTenant,
     /// Borrows the handle, and makes the guard neither `Send` nor `Sync`.
     _tenant: PhantomData<(&'a Tenant, *mut ())>,
 }

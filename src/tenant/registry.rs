@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use super::events::Event;
 use super::node::Node;
 use crate::charge::counter::{Counter, Tree};
-use crate::charge::pressure;
+use crate::charge::{limit, pressure};
 use crate::heap::arena;
 use crate::heap::locked::Locked;
 use crate::heap::tag::Tag;
@@ -191,8 +191,9 @@ fn release_id(mut id: Tag) {
         }
         child.links.set_next(ids.free);
         ids.free = id;
-        // A charge that was under way while the tenant retired may have raised it again; none is under way now.
+        // A charge that was under way while the tenant retired may have raised pressure or stopped it again; none is under way now.
         child.pressure.clear();
+        limit::forget_stop(child);
         let word = above.counter.remove_child();
         drop(ids);
         if !word.is_free() {

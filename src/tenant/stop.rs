@@ -87,7 +87,7 @@ pub fn checkpoint_or_unwind() {
 /// # Ok::<(), allotment::CreateError>(())
 /// ```
 pub fn fallible<R>(f: impl FnOnce() -> R) -> R {
-    let _strict = scope::enter(scope::current().strict());
+    let _strict = scope::enter_strict();
     f()
 }
 
