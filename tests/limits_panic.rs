@@ -159,18 +159,31 @@ fn b55_panics_at_the_limit_are_never_refused() {
     });
 }
 
+/// Waits until every other thread, which is the test harness', sleeps: it would abort at a ceiling.
+fn alone() {
+    let me = std::fs::read_link("/proc/thread-self").unwrap();
+    let state = |stat: String| stat.rsplit(") ").next().unwrap().starts_with('S');
+    let others = || std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
+    while !others()
+        .filter(|task| task.file_name() != me.file_name())
+        .all(|task| std::fs::read_to_string(task.join("stat")).is_ok_and(state))
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn b55_panics_at_roots_ceiling_are_never_refused() {
     let body = || {
         let root = Tenant::root();
         let tenant = Tenant::builder("under it").max(MAX).build().unwrap();
-        let mut held = fill(&tenant, 64);
+        let held = fill(&tenant, 64);
+        alone();
         root.set_max(root.settle());
         let caught = catch_unwind(AssertUnwindSafe(|| tenant.in_scope(|| panic!("no memory left: {}", 1))));
         root.set_max(None);
         // A refusal would have aborted.
         assert_eq!(message(caught.unwrap_err()), "no memory left: 1");
-        held.clear();
         drop(held);
         exact(&tenant, 0);
     };

@@ -77,7 +77,12 @@ fn alloc_slow(slot: &mut SlotData, class: Class, payer: Payer) -> Result<*mut u8
 }
 
 fn provide_blocks(slot: &mut SlotData, class: Class) -> bool {
-    let (Some(loaded), Some(previous)) = (arena::alloc_block(), arena::alloc_block()) else { return false };
+    let Some(loaded) = arena::alloc_block() else { return false };
+    let Some(previous) = arena::alloc_block() else {
+        // SAFETY: it came from the arena just now.
+        unsafe { arena::free_block(loaded) };
+        return false;
+    };
     // SAFETY: the blocks are ours and hold `MAGAZINE_MAX` pointers; the caller saw that there were none.
     unsafe { slot.magazines[class.0 as usize].provide(loaded.as_ptr(), previous.as_ptr()) };
     true

@@ -10,7 +10,7 @@ use super::os::os;
 use super::purge;
 use super::segment::{self, Kind, Place, Segment, SpanInfo, SEGMENT, UNIT, UNITS};
 pub(crate) use super::spans::Span;
-use super::spans::{segment_at, PageHeap};
+use super::spans::{segment_at, PageHeap, LOOKS};
 use super::tag::Tag;
 
 /// The most segments mapped in one step.
@@ -39,9 +39,10 @@ fn segment_of(address: usize) -> &'static Segment {
 
 /// A span of `units`, its start a multiple of `align` units. `None`: out of memory.
 pub(crate) fn alloc(units: usize, align: usize, kind: Kind, class: u8, tag: Tag) -> Option<Span> {
+    let what = (kind, class, tag);
     loop {
         let mut heap = PAGE_HEAP.lock();
-        let taken = heap.take(units, align, kind, class, tag);
+        let taken = heap.take(units, align, what, LOOKS);
         let due = heap.clock.is_due();
         let mapped = heap.segments;
         drop(heap);
@@ -51,7 +52,10 @@ pub(crate) fn alloc(units: usize, align: usize, kind: Kind, class: u8, tag: Tag)
         if taken.is_some() {
             return taken;
         }
-        grow(mapped)?;
+        if grow(mapped).is_none() {
+            // The system has no more: a fitting span may lie deeper in a bin.
+            return PAGE_HEAP.lock().take(units, align, what, usize::MAX);
+        }
     }
 }
 

@@ -284,7 +284,7 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
     }
     if bytes < large.bytes {
         let _entry = enter();
-        // SAFETY: the caller's promise. If the system keeps the tail, it stays charged to its owner.
+        // SAFETY: the caller's promise. A tail that the system does not take back is purged and charged to nobody.
         if unsafe { large.resize_in_place(bytes) } {
             uncharge(&Registry, large.owner(), large.bytes - bytes, None);
         }

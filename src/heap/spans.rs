@@ -19,8 +19,8 @@ use super::tag::Tag;
 
 /// The most segments: 1 TiB of heap in segments (huge objects come on top).
 const MAX_SEGMENTS: usize = 1 << 18;
-/// Spans looked at per bin before a longer one is tried.
-const LOOKS: usize = 8;
+/// Spans looked at per bin before a longer one is tried, while there is more memory to be had.
+pub(super) const LOOKS: usize = 8;
 
 /// A span handed out.
 pub(crate) struct Span {
@@ -155,12 +155,19 @@ impl PageHeap {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
-    pub(super) fn take(&mut self, units: usize, align: usize, kind: Kind, class: u8, tag: Tag) -> Option<Span> {
+    /// Takes an aligned run out of the shortest span that has one, looking at no more than `looks` spans per bin.
+    pub(super) fn take(
+        &mut self,
+        units: usize,
+        align: usize,
+        (kind, class, tag): (Kind, u8, Tag),
+        looks: usize,
+    ) -> Option<Span> {
         let mut bin = units;
         loop {
             bin = self.occupied_from(bin)?;
             let mut span = self.bins[bin];
-            for _ in 0..LOOKS {
+            for _ in 0..looks {
                 if span == 0 {
                     break;
                 }

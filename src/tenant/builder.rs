@@ -4,6 +4,7 @@ use super::error::CreateError;
 use super::registry::{self, NoId, MAX_DEPTH};
 use super::{retire, Tenant};
 use crate::charge::limit;
+use crate::charge::scope::{self, Scope};
 use crate::heap::request;
 use crate::heap::tag::Tag;
 use crate::percpu::world;
@@ -40,7 +41,9 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 #[must_use = "a builder creates nothing until `build` is called"]
 pub struct TenantBuilder {
+    /// The name, or the beginning of one that is too long.
     name: String,
+    name_len: usize,
     parent: Option<Tenant>,
     max: Option<usize>,
     high: Option<usize>,
@@ -50,12 +53,11 @@ pub struct TenantBuilder {
 
 impl TenantBuilder {
     pub(super) fn new(name: &str) -> Self {
-        // An enormous name is not copied: `build` refuses it by its length, which one byte too many shows.
-        let kept = name.len().min(MAX_NAME + 1);
-        let mut copy = String::with_capacity(kept);
-        copy.push_str(&name[..name.floor_char_boundary(kept)]);
+        // Billed to root, and of an enormous name only what shows that it is one.
+        let _root = scope::enter(Scope::ROOT);
         TenantBuilder {
-            name: if name.len() > MAX_NAME { name.to_owned() } else { copy },
+            name: name[..name.floor_char_boundary(MAX_NAME + 1)].to_owned(),
+            name_len: name.len(),
             parent: None,
             max: None,
             high: None,
@@ -107,8 +109,8 @@ impl TenantBuilder {
         if self.name.is_empty() {
             return Err(CreateError::EmptyName);
         }
-        if self.name.len() > MAX_NAME {
-            return Err(CreateError::NameTooLong { len: self.name.len(), max: MAX_NAME });
+        if self.name_len > MAX_NAME {
+            return Err(CreateError::NameTooLong { len: self.name_len, max: MAX_NAME });
         }
         if let (Some(high), Some(max)) = (self.high, self.max) {
             if high > max {
