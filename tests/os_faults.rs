@@ -7,8 +7,9 @@
 mod case;
 mod common;
 
-use std::alloc::{alloc, alloc_zeroed, dealloc, realloc, Layout};
+use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashSet;
+use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use allotment::testing::{replace, Faulty, Os, PurgeFault};
@@ -17,6 +18,36 @@ use case::{charge, exact, in_child, layout, Object, Rng};
 
 #[global_allocator]
 static A: Allotment = Allotment::new();
+
+// Called by name: an optimiser may take calls of `std::alloc::alloc` whose memory is not looked at for granted.
+
+/// # Safety
+/// As `GlobalAlloc::alloc`.
+unsafe fn alloc(layout: Layout) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    black_box(unsafe { Allotment.alloc(black_box(layout)) })
+}
+
+/// # Safety
+/// As `GlobalAlloc::alloc_zeroed`.
+unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    black_box(unsafe { Allotment.alloc_zeroed(black_box(layout)) })
+}
+
+/// # Safety
+/// As `GlobalAlloc::dealloc`.
+unsafe fn dealloc(object: *mut u8, layout: Layout) {
+    // SAFETY: the caller's promise.
+    unsafe { Allotment.dealloc(black_box(object), layout) }
+}
+
+/// # Safety
+/// As `GlobalAlloc::realloc`.
+unsafe fn realloc(object: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    black_box(unsafe { Allotment.realloc(black_box(object), layout, size) })
+}
 
 const MIB: usize = 1 << 20;
 
