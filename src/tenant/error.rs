@@ -58,6 +58,9 @@ const _: () = assert!(MAX_NAME < usize::MAX);
 
 /// A tenant is stopped, or a charge was refused: whose limit was met, and what it looked like.
 ///
+/// The tenant that is stopped is the one that asked, also when the limit met is an ancestor's: resume that one, unless
+/// [`by_request`](MemoryExceeded::by_request) says that `tenant` itself was stopped.
+///
 /// The figures are those of the moment the error was made, not of the moment the limit was met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -32,7 +32,7 @@ pub struct EventCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Events {
-    /// At this tenant's own limits (cgroup: `memory.events.local`).
+    /// At this tenant's own limits; `stopped` where the tenant that asked was stopped (cgroup: `memory.events.local`).
     pub local: EventCounts,
     /// At this tenant's limits and at those of all its descendants, living or retired (cgroup: `memory.events`).
     pub hierarchical: EventCounts,

@@ -12,7 +12,8 @@ use super::{stop, Tenant};
 /// that happens. Nothing is allocated per poll.
 pub trait InTenant: Future + Sized {
     /// Attributes what the future allocates to `tenant`. It only attributes: a stopped tenant's future runs on; let
-    /// it look at [`checkpoint`](crate::checkpoint).
+    /// it look at [`checkpoint`](crate::checkpoint). The future's own state is billed where it is boxed: to bill it to
+    /// the tenant too, spawn it inside [`in_scope`](Tenant::in_scope).
     ///
     /// ```
     /// use allotment::{InTenant, Tenant};

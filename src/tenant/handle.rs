@@ -24,7 +24,7 @@ use crate::percpu::world;
 /// # What happens at a limit
 /// | where | an allocation past `max` |
 /// |---|---|
-/// | [`in_scope`](Tenant::in_scope), [`enter`](Tenant::enter), futures | is forced, the tenant is *stopped*: the next [`checkpoint`](crate::checkpoint) says so |
+/// | [`in_scope`](Tenant::in_scope), [`enter`](Tenant::enter), futures | is forced, the tenant that asked is *stopped*, also for an ancestor's limit: the next [`checkpoint`](crate::checkpoint) says so |
 /// | [`try_in_scope`](Tenant::try_in_scope) | the same; [`checkpoint_or_unwind`](crate::checkpoint_or_unwind) ends the closure with the error |
 /// | [`fallible`](crate::fallible) | returns null, nobody is stopped |
 /// | a panicking thread | is forced and billed to root |

@@ -85,7 +85,7 @@ impl Tenant {
     }
 
     /// Makes this tenant the owner of the one heap block that `object` lies in: its charge moves here, by force if it
-    /// passes a limit (the tenant is then stopped). `false`: it is not on this allocator's heap. O(depth).
+    /// passes a limit (the tenant is then stopped). `false`: it is not on this allocator's heap, or has no size. O(depth).
     ///
     /// Only that block: of a `Vec<String>`, `adopt(&vec[..])` moves the vector's buffer and not the strings'.
     /// Two threads adopting the same block at the same time: one comes first.

@@ -41,7 +41,8 @@ pub fn checkpoint() -> Result<(), MemoryExceeded> {
 
 /// A safe point that unwinds when the tenant in scope is stopped. [`Tenant::try_in_scope`] and
 /// [`InTenant::try_in_tenant`](crate::InTenant::try_in_tenant) catch it; nothing else should. No panic hook runs and
-/// no message is printed. While the thread already unwinds it does nothing: a second unwind would abort.
+/// no message is printed: uncaught, it ends its thread silently. In a thread of its own use
+/// `Tenant::current().try_in_scope(..)`. While the thread already unwinds it does nothing: a second unwind would abort.
 ///
 /// Not available where panics abort (`panic = "abort"`): there use [`checkpoint`]. A `catch_unwind` of your own
 /// between here and there gets the payload and must resume it.
@@ -152,7 +153,8 @@ impl Tenant {
         limit::is_stopped(self.tag())
     }
 
-    /// Lets the tenant run again; whether it and its ancestors are now within their limits. If not, it is stopped
+    /// Lets the tenant run again. The result speaks of limits only, whether this tenant runs is
+    /// [`is_stopped`](Tenant::is_stopped)'s to say: whether it and its ancestors are now within their limits. If not, it is stopped
     /// again by its next charge past one. An ancestor that is stopped itself stays so.
     pub fn resume(&self) -> bool {
         limit::forget_stop(registry::node(self.tag()));
