@@ -118,19 +118,27 @@ impl UnitSet {
     }
     /// Changes the bits of a range. The page heap's lock is held.
     pub(crate) fn set(&self, units: core::ops::Range<usize>, to: bool) {
-        for unit in units {
-            let word = &self.0[unit / 64];
-            let bits = word.load(Ordering::Relaxed);
-            let bit = 1 << (unit % 64);
-            word.store(if to { bits | bit } else { bits & !bit }, Ordering::Relaxed);
+        for (word, mask) in masks(units) {
+            let bits = self.0[word].load(Ordering::Relaxed);
+            self.0[word].store(if to { bits | mask } else { bits & !mask }, Ordering::Relaxed);
         }
     }
-    pub(crate) fn all(&self, mut units: core::ops::Range<usize>) -> bool {
-        units.all(|unit| self.contains(unit))
+    pub(crate) fn all(&self, units: core::ops::Range<usize>) -> bool {
+        masks(units).all(|(word, mask)| self.0[word].load(Ordering::Relaxed) & mask == mask)
     }
     pub(crate) fn count(&self, units: core::ops::Range<usize>) -> usize {
-        units.filter(|&unit| self.contains(unit)).count()
+        masks(units).map(|(word, mask)| (self.0[word].load(Ordering::Relaxed) & mask).count_ones() as usize).sum()
     }
+}
+
+/// The words that a range of units touches, and its bits in each. A range may be 512 long, and the page heap's lock is
+/// held: words, not bits.
+fn masks(units: core::ops::Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let words = units.start / 64..units.end.div_ceil(64);
+    words.filter_map(move |word| {
+        let (first, end) = (units.start.max(word * 64) % 64, units.end.min(word * 64 + 64) - word * 64);
+        (first < end).then(|| (word, u64::MAX << first & u64::MAX >> (64 - end)))
+    })
 }
 
 /// A segment's descriptor. Never unmapped; all-zero is a descriptor without a segment. It keeps its place in the page
@@ -271,6 +279,32 @@ pub(crate) fn withdraw(start: usize, bytes: usize, huge: &'static Huge) {
         if let Some(entry) = entry(address) {
             // pairs: segment::find - nothing but the absence; acquire for symmetry with `publish`
             let _ = entry.compare_exchange(own, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_units_agree_with_their_bits_one_by_one() {
+        for (start, end) in
+            [(0, 0), (0, 1), (0, 64), (0, 512), (63, 65), (64, 128), (5, 9), (100, 400), (511, 512), (300, 300)]
+        {
+            let set = UnitSet([const { AtomicU64::new(0) }; UNITS / 64]);
+            set.set(start..end, true);
+            for unit in 0..UNITS {
+                assert_eq!(set.contains(unit), (start..end).contains(&unit), "{start}..{end}: {unit}");
+            }
+            assert_eq!(set.count(0..UNITS), end - start);
+            assert_eq!(set.count(10..310), (10..310).filter(|unit| (start..end).contains(unit)).count());
+            assert!(set.all(start..end));
+            assert!(end == UNITS || !set.all(start..end + 1));
+            set.set(0..UNITS, true);
+            set.set(start..end, false);
+            assert_eq!(set.count(0..UNITS), UNITS - (end - start));
+            assert_eq!(set.all(start..end), start == end);
         }
     }
 }
