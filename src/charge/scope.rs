@@ -90,10 +90,9 @@ impl Drop for Restore {
     }
 }
 
-/// Enters `scope` until the returned guard drops.
-#[inline]
-pub(crate) fn enter(scope: Scope) -> Restore {
-    Restore(replace(scope))
+/// Enters root, without strictness, until the returned guard drops: for what the crate itself allocates.
+pub(crate) fn enter_root() -> Restore {
+    Restore(replace(Scope::ROOT))
 }
 
 /// Enters a tenant; strictness stays as it is.

@@ -78,7 +78,7 @@ pub(crate) fn all() -> usize {
     let mut bytes = 0;
     for place in 0..places {
         bytes += purge_segment(place, |_| true);
-        bytes += unmap_segment(place);
+        unmap_segment(place);
     }
     bytes
 }
@@ -166,11 +166,11 @@ fn purge_runs(segment: &Segment, head: usize, units: usize, gone: &mut [bool; UN
 }
 
 /// Unmaps a segment that is one free span. If the system refuses, it stays in use.
-fn unmap_segment(place: usize) -> usize {
+fn unmap_segment(place: usize) {
     let mut heap = page_heap::lock();
-    let Some(segment) = segment_at(place) else { return 0 };
+    let Some(segment) = segment_at(place) else { return };
     if segment.units[0].info() != SpanInfo::new(0, UNITS, Kind::Free, 0) {
-        return 0;
+        return;
     }
     let base = segment.base();
     let freed_at = segment.units[0].freed_at();
@@ -181,7 +181,7 @@ fn unmap_segment(place: usize) -> usize {
         unit.set_info(taken);
     }
     drop(heap);
-    let Some(start) = NonNull::new(base as *mut u8) else { return 0 };
+    let Some(start) = NonNull::new(base as *mut u8) else { return };
     // The map forgets the segment before its addresses can be given to anybody else.
     segment::publish(base, SEGMENT, None);
     // SAFETY: the segment is one span that this call alone holds.
@@ -190,9 +190,8 @@ fn unmap_segment(place: usize) -> usize {
     heap.set_purging(UNITS, false);
     if gone {
         heap.forget(segment);
-        return 0;
+    } else {
+        segment::publish(base, SEGMENT, Some(Place::Segment(segment)));
+        heap.merge(segment, 0, UNITS, freed_at);
     }
-    segment::publish(base, SEGMENT, Some(Place::Segment(segment)));
-    heap.merge(segment, 0, UNITS, freed_at);
-    0
 }

@@ -207,9 +207,9 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
             large.owner()
         }
     };
-    if let (Some(class), true) = (to, size < layout.size()) {
+    if let (Some(to), true) = (to, size < layout.size()) {
         // SAFETY: the caller's promise.
-        return unsafe { shrink(object, layout, class, size, owner) };
+        return unsafe { shrink(object, layout, from, to, size, owner) };
     }
     let moved = match to {
         Some(class) => allocate_small(class, payer(owner)),
@@ -229,38 +229,34 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
 }
 
 /// Moves an object to a smaller class. A limit does not stand in the way of giving memory back: root pays for the
-/// new place, then the two objects change owners, which only takes the difference off the owner's chain.
+/// new place, past its own limit if need be, then the two objects change owners, which only takes the difference off
+/// the owner's chain.
 ///
 /// # Safety
-/// As [`reallocate`]; `class` is that of `size`, which is below the layout's.
-unsafe fn shrink(object: *mut u8, layout: Layout, class: Class, size: usize, owner: Tag) -> *mut u8 {
-    let root = Payer::new(Scope::ROOT);
-    let mut moved = allocate_small(class, root);
-    if moved.is_null() {
-        // At root's own ceiling too.
-        moved = allocate_small(class, Payer { rule: Rule::Unlimited, ..root });
-    }
-    if moved.is_null() {
-        return moved;
-    }
+/// As [`reallocate`]; `from` is the layout's class, `to` that of `size`, which is below the layout's.
+unsafe fn shrink(object: *mut u8, layout: Layout, from: Option<Class>, to: Class, size: usize, owner: Tag) -> *mut u8 {
+    let limited = registry::node(Tag::ROOT).counter.max() != usize::MAX;
+    let rule = if limited { Rule::Unlimited } else { Rule::Max };
+    let moved = allocate_small(to, Payer { rule, ..Payer::new(Scope::ROOT) });
+    let (Some(old), false) = (NonNull::new(object), moved.is_null()) else { return null_mut() };
     {
         let _entry = enter();
         // SAFETY: both objects are ours: nobody else changes their tags.
-        let old = unsafe {
-            tag::set(class, moved, owner);
-            match Class::of(layout.size(), layout.align()) {
+        let charge = unsafe {
+            tag::set(to, moved, owner);
+            match from {
                 Some(from) => {
                     tag::set(from, object, Tag::ROOT);
                     from.charge()
                 }
                 None => {
-                    let large = Large::at(NonNull::new_unchecked(object));
+                    let large = Large::at(old);
                     large.set_owner(Tag::ROOT);
                     large.bytes
                 }
             }
         };
-        uncharge(&Registry, owner, old - class.charge(), Some(Tag::ROOT));
+        uncharge(&Registry, owner, charge - to.charge(), Some(Tag::ROOT));
     }
     // SAFETY: both objects are ours, distinct, and at least as large as the new size.
     unsafe {
@@ -291,7 +287,7 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
         return start.as_ptr();
     }
     let growth = bytes - large.bytes;
-    let made = persist(payer(large.owner()), bytes, |mut payer| {
+    let made = persist(payer(registry::living(large.owner())), bytes, |mut payer| {
         let _entry = enter();
         let owner = large.owner();
         let living = registry::living(owner);
@@ -299,7 +295,6 @@ unsafe fn resize_large(large: Large, align: usize, size: usize, payer: impl Fn(T
             // A retired tenant takes no charges: its object becomes its ancestor's, whose counter holds it already.
             large.set_owner(living);
             uncharge(&Registry, owner, large.bytes, Some(living));
-            payer.id = living;
         }
         // A panicking thread's growth is not root's: one object has one owner.
         payer.id = living;

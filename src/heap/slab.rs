@@ -48,13 +48,12 @@ const _: () = assert!(size_of::<Slab>() <= SLAB_HEADER);
 /// A class's slabs.
 struct Bin {
     partial: *mut Slab,
-    slabs: usize,
 }
 
 // SAFETY: the list is of slabs that belong to the bin and is followed under its lock only.
 unsafe impl Send for Bin {}
 
-static BINS: [Locked<Bin>; CLASSES] = [const { Locked::new(Bin { partial: null_mut(), slabs: 0 }) }; CLASSES];
+static BINS: [Locked<Bin>; CLASSES] = [const { Locked::new(Bin { partial: null_mut() }) }; CLASSES];
 
 /// A slab by its base. The header and the bitmaps are only reached through here, by whoever holds the class's lock or
 /// has stopped the world; objects and tags lie behind them.
@@ -225,7 +224,6 @@ impl Bin {
             return None;
         }
         self.unlink(slab);
-        self.slabs -= 1;
         Some(slab)
     }
 }
@@ -239,9 +237,7 @@ pub(crate) fn alloc_batch(class: Class, out: &mut [*mut u8]) -> usize {
             return taken;
         }
         let Some(slab) = create(class) else { return 0 };
-        let mut bin = bin.lock();
-        bin.link(slab);
-        bin.slabs += 1;
+        bin.lock().link(slab);
     }
 }
 
@@ -306,7 +302,6 @@ pub(crate) fn release_empty() {
             at = header.next;
             if header.free == header.info().capacity {
                 bin.unlink(slab);
-                bin.slabs -= 1;
                 // SAFETY: the slab has left the bin; it is ours.
                 unsafe { slab.header() }.next = emptied;
                 emptied = slab.pointer();

@@ -4,7 +4,7 @@ use super::error::CreateError;
 use super::registry::{self, NoId, MAX_DEPTH};
 use super::{retire, Tenant};
 use crate::charge::limit;
-use crate::charge::scope::{self, Scope};
+use crate::charge::scope;
 use crate::heap::request;
 use crate::heap::tag::Tag;
 use crate::percpu::world;
@@ -54,7 +54,7 @@ pub struct TenantBuilder {
 impl TenantBuilder {
     pub(super) fn new(name: &str) -> Self {
         // Billed to root, and of an enormous name only what shows that it is one.
-        let _root = scope::enter(Scope::ROOT);
+        let _root = scope::enter_root();
         TenantBuilder {
             name: name[..name.floor_char_boundary(MAX_NAME + 1)].to_owned(),
             name_len: name.len(),

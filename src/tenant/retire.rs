@@ -48,7 +48,7 @@ fn drain_stocks(id: Tag) {
 
 /// A tenant's name on the heap, billed to root.
 pub(crate) fn keep_name(name: &str) -> (*mut u8, usize) {
-    let _root = scope::enter(scope::Scope::ROOT);
+    let _root = scope::enter_root();
     let copy: Box<str> = name.into();
     let len = copy.len();
     (Box::into_raw(copy).cast(), len)

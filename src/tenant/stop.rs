@@ -6,7 +6,7 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use super::error::MemoryExceeded;
 use super::{registry, Tenant};
 use crate::charge::limit;
-use crate::charge::scope::{self, Scope};
+use crate::charge::scope;
 use crate::heap::tag::Tag;
 
 /// How many children an error names.
@@ -60,7 +60,7 @@ pub fn checkpoint() -> Result<(), MemoryExceeded> {
 pub fn checkpoint_or_unwind() {
     if let Err(stopped) = checkpoint() {
         if !std::thread::panicking() {
-            let _root = scope::enter(Scope::ROOT);
+            let _root = scope::enter_root();
             resume_unwind(Box::new(Stop(stopped)));
         }
     }
@@ -108,7 +108,7 @@ fn check_id(id: Tag) -> Result<(), MemoryExceeded> {
 /// The error, made outside of the tenant: its memory is root's.
 #[cold]
 pub(super) fn exceeded(limit: Tag, asked: Tag) -> MemoryExceeded {
-    let _root = scope::enter(Scope::ROOT);
+    let _root = scope::enter_root();
     // The one whose limit was met may have retired since; then its nearest living ancestor stands for it.
     let at = Tenant::living(limit);
     let mut children: Vec<(String, usize)> =

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use super::census::{each_cached, each_object, Corrupt, Tallies, Totals};
 use super::registry;
-use crate::charge::scope::{self, Scope};
+use crate::charge::scope;
 use crate::heap::page_heap;
 use crate::heap::request;
 use crate::heap::segment::Kind;
@@ -145,7 +145,7 @@ pub fn verify() -> Result<Verified, Drift> {
     let counted = count(&mut tallies, &mut stopped);
     drop(stopped);
     counted.map_err(|finding| {
-        let _root = scope::enter(Scope::ROOT);
+        let _root = scope::enter_root();
         match finding {
             Finding::Counter { id, counter, counted } => {
                 let named = registry::node(id).handles.try_acquire().then(|| super::Tenant::from_acquired(id));
