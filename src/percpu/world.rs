@@ -158,41 +158,49 @@ fn provide(held: &Held<'_>) -> bool {
     true
 }
 
-/// Calls `each` with the content of one slot after another, waiting for each. The calling thread is inside neither a
-/// slot nor the gate; a slot that it is inside of after all, by a signal, is left out.
+/// Whether this thread is inside a slot or the gate, or on its threshold: then this is a signal handler that interrupted
+/// it there. Whatever waits for others from here would have them wait for this thread in turn (hazard B17).
+fn is_inside(token: usize) -> bool {
+    scope::at_gate() != AtGate::Outside || SLOTS[..topology::slots()].iter().any(|slot| slot.is_held_by(token))
+}
+
+/// Calls `each` with the content of one slot after another, waiting for each; not at all from a signal handler that
+/// interrupted an operation.
 pub(crate) fn each_slot(mut each: impl FnMut(&mut SlotData)) {
     let token = reentry::token();
+    if is_inside(token) {
+        return;
+    }
     for slot in &SLOTS[..topology::slots()] {
-        if slot.wait(token).is_ok() {
-            // SAFETY: the slot is held.
-            if let Some(data) = unsafe { slot.data() } {
-                each(data);
-            }
-            slot.leave();
+        hold(slot, token);
+        // SAFETY: the slot is held.
+        if let Some(data) = unsafe { slot.data() } {
+            each(data);
         }
+        slot.leave();
+    }
+}
+
+/// Waits for a slot. The calling thread is inside none.
+fn hold(slot: &Slot, token: usize) {
+    if slot.wait(token).is_err() {
+        reentry::die("a thread waits for a slot that it is inside of");
     }
 }
 
 /// The world at a stop: no operation is under way anywhere. Starts again when dropped.
 pub(crate) struct Stopped(());
 
-/// Stops the world. `None`: the calling thread is itself inside an operation, interrupted by a signal.
+/// Stops the world. `None`: the calling thread is itself inside an operation, or has stopped the world itself,
+/// interrupted by a signal.
 pub(crate) fn stop() -> Option<Stopped> {
     let token = reentry::token();
-    // A handler that waited for others while its own thread is inside would have them wait for it in turn.
-    let inside = scope::at_gate() != AtGate::Outside || STOP.is_held_by(token);
-    if inside || SLOTS[..topology::slots()].iter().any(|slot| slot.is_held_by(token)) {
+    if is_inside(token) {
         return None;
     }
     STOP.lock(token).ok()?;
-    for (place, slot) in SLOTS[..topology::slots()].iter().enumerate() {
-        if slot.wait(token).is_err() {
-            for slot in &SLOTS[..place] {
-                slot.leave();
-            }
-            STOP.unlock();
-            return None;
-        }
+    for slot in &SLOTS[..topology::slots()] {
+        hold(slot, token);
     }
     GATE.close();
     Some(Stopped(()))
