@@ -3,14 +3,16 @@
 #![cfg(loom)]
 #![allow(missing_docs)]
 
-use allotment::model::counter::{try_charge, uncharge, Refused, Rule, Tree};
+use allotment::model::counter::{try_charge, uncharge, Counter, Refused, Rule, Tree};
 use allotment::model::handles::Handles;
+use allotment::model::tag::Tag;
 use allotment_loom_tests::{SmallTree, LEFT, PARENT, RIGHT, ROOT};
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
 /// What `tenant/retire.rs` does with the last handle of a tenant.
-fn retire(tree: &SmallTree, id: allotment::model::tag::Tag) {
+fn retire(tree: &SmallTree, id: Tag) {
     if tree.counter(id).retire().is_free() {
         Tree::released(tree, id);
     }
@@ -111,6 +113,67 @@ fn a_charge_to_a_retiring_tenant_is_whole_or_nothing() {
         charging.join().unwrap();
         assert_eq!(tree.released(LEFT), 1);
         assert_eq!((tree.usage(PARENT), tree.usage(ROOT)), (0, 0));
+    });
+}
+
+/// A free id, last of a tenant below [`LEFT`], whose next tenant is below [`RIGHT`].
+struct MovedTree {
+    small: SmallTree,
+    moved: Counter,
+    parent: AtomicUsize,
+}
+
+const MOVED: Tag = Tag(4);
+
+impl Tree for MovedTree {
+    fn counter(&self, id: Tag) -> &Counter {
+        if id == MOVED {
+            &self.moved
+        } else {
+            self.small.counter(id)
+        }
+    }
+    fn parent(&self, id: Tag) -> Option<Tag> {
+        if id == MOVED {
+            // As in the real record: only the word orders it.
+            Some(Tag(self.parent.load(Ordering::Relaxed) as u16))
+        } else {
+            self.small.parent(id)
+        }
+    }
+    fn charged(&self, _id: Tag, _before: usize, _after: usize) {}
+    fn uncharged(&self, _id: Tag, _after: usize) {}
+    fn is_pressured(&self, _id: Tag) -> bool {
+        false
+    }
+    fn released(&self, _id: Tag) {
+        unreachable!("the new tenant lives");
+    }
+}
+
+/// A thread whose forgotten scope still names a free id charges it while it is given to a tenant elsewhere in the tree.
+#[test]
+fn a_charge_to_a_reused_id_is_one_tenants_or_nobodys() {
+    loom::model(|| {
+        let tree = MovedTree { small: SmallTree::new(), moved: Counter::new(), parent: AtomicUsize::new(2) };
+        assert!(tree.moved.retire().is_free());
+        let tree = Arc::new(tree);
+        let other = tree.clone();
+        let stale = thread::spawn(move || {
+            let charged = try_charge(&*other, MOVED, 5, Rule::Max).is_ok();
+            if charged {
+                assert_eq!((other.small.usage(LEFT), other.small.usage(RIGHT)), (0, 5), "charged to the wrong parent");
+                uncharge(&*other, MOVED, 5, None);
+            }
+            charged
+        });
+        // What `tenant/registry.rs` does with the id: the record first, the word last.
+        tree.parent.store(3, Ordering::Relaxed);
+        tree.small.counter(RIGHT).add_child();
+        tree.counter(MOVED).reset();
+        let _ = stale.join().unwrap();
+        assert_eq!((tree.small.usage(LEFT), tree.small.usage(RIGHT), tree.small.usage(ROOT)), (0, 0, 0));
+        assert!(tree.small.is_valid() && tree.moved.is_valid());
     });
 }
 

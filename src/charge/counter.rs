@@ -136,8 +136,12 @@ impl Counter {
         self.max_shared.store(usize::MAX, Ordering::Relaxed);
         self.overdraft_shared.store(usize::MAX, Ordering::Relaxed);
         self.measured_shared.store(0, Ordering::Relaxed);
+        #[cfg(not(allotment_tooth = "reset_relaxed"))]
         // pairs: counter::Counter::reserve - the whole record of the new tenant
         self.word_shared.store(0, Ordering::Release);
+        #[cfg(allotment_tooth = "reset_relaxed")]
+        // relaxed: the tooth; loom-tests must notice
+        self.word_shared.store(0, Ordering::Relaxed);
     }
 
     /// Bytes accepted.
@@ -296,13 +300,17 @@ pub fn reserve<T: Tree>(tree: &T, id: Tag, bytes: usize, rule: Rule, stop: Optio
     while let Some(level) = at.filter(|_| at != stop) {
         let counter = tree.counter(level);
         let limit = counter.limit(rule, tree.parent(level).is_none());
+        #[cfg(allotment_tooth = "parent_before_reserve")]
+        let parent = tree.parent(level);
         if let Err(why) = counter.reserve(bytes, limit, level == id) {
             #[cfg(not(allotment_tooth = "no_rollback"))]
             give_back(tree, id, bytes, Some(level));
             return Err(why.unwrap_or(Refused::Over(level)));
         }
         // Only now do our bytes pin the id: the parent seen before may have been that of an earlier tenant.
-        at = tree.parent(level);
+        #[cfg(not(allotment_tooth = "parent_before_reserve"))]
+        let parent = tree.parent(level);
+        at = parent;
     }
     Ok(())
 }

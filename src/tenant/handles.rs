@@ -37,6 +37,12 @@ impl Handles {
     pub fn try_acquire(&self) -> bool {
         // relaxed: only the exchange below takes effect
         let mut count = self.count_shared.load(Ordering::Relaxed);
+        #[cfg(allotment_tooth = "acquire_two_steps")]
+        if count != 0 {
+            // relaxed: the tooth: the check and the addition are two steps
+            self.count_shared.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
         while count != 0 {
             // pairs: `reset` - the tenant's record
             match self.count_shared.compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed) {
