@@ -3,7 +3,10 @@
 //! * [`reentry`]: who am I (the token of a thread), and how to die with a message when an invariant is broken.
 //! * [`thread_exit`]: why nothing has to be done there.
 //! * [`fork`]: the child finds a heap at rest.
+//! * [`errno`]: is the program's.
 
+#[cfg(not(loom))]
+pub(crate) mod errno;
 #[cfg(not(loom))]
 pub(crate) mod fork;
 #[cfg(not(loom))]

@@ -431,3 +431,35 @@ fn eight_threads_free_each_others_objects() {
     }
     verify().unwrap();
 }
+
+/// A free or a resize between a call that failed and the program's look at `errno` does not change it, whatever the
+/// system said to ours.
+#[test]
+fn errno_is_the_programs() {
+    const MINE: i32 = 4711;
+    // SAFETY: the location of this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    for size in [100_usize, 70_000, 3 << 20, 30 << 20] {
+        let old = Layout::from_size_align(size, 8).unwrap();
+        // SAFETY: not of size 0; resized and freed with its layout. The wall behind it, which makes the system refuse to
+        // extend its mapping, takes no address that is in use. `errno` is this thread's.
+        unsafe {
+            let object = Allotment.alloc(old);
+            assert!(!object.is_null());
+            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let behind = object.wrapping_add(size.next_multiple_of(8192)).cast();
+            let access = libc::PROT_READ;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let wall = libc::mmap(behind, page, access, flags, -1, 0);
+            *errno = MINE;
+            let moved = Allotment.realloc(object, old, 2 * size);
+            assert_eq!(*errno, MINE, "after a resize of {size} B");
+            assert!(!moved.is_null());
+            Allotment.dealloc(moved, Layout::from_size_align(2 * size, 8).unwrap());
+            assert_eq!(*errno, MINE, "after a free of {size} B");
+            if wall != libc::MAP_FAILED {
+                assert_eq!(libc::munmap(wall, page), 0);
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! copying. When unmapping fails (mapping count exhausted, hazard B19) the mapping is kept and used again.
 //!
 //! Equations (lock held): every live huge object's descriptor is in the `live` list exactly once; `bytes <= mapped`
-//! for each; `mapped` of the registry is the sum over the list.
+//! for each; `mapped` of the registry is the sum over that list, `kept_bytes` over the list of kept mappings.
 
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicUsize, Ordering};
@@ -34,13 +34,15 @@ struct Registry {
     /// Mappings that could not be unmapped.
     kept: *mut Huge,
     mapped: usize,
+    /// Bytes of the mappings in `kept`.
+    kept_bytes: usize,
 }
 
 // SAFETY: the pointers are to descriptors, which are shared through atomics and never unmapped.
 unsafe impl Send for Registry {}
 
 static REGISTRY: Locked<Registry> =
-    Locked::new(Registry { live: null_mut(), spare: null_mut(), kept: null_mut(), mapped: 0 });
+    Locked::new(Registry { live: null_mut(), spare: null_mut(), kept: null_mut(), mapped: 0, kept_bytes: 0 });
 
 fn descriptor_at(huge: *mut Huge) -> Option<&'static Huge> {
     // SAFETY: pointers in lists are null or to descriptors, which are shared through atomics and never unmapped.
@@ -236,6 +238,7 @@ impl Registry {
                     Some(before) => before.set_next(huge.next()),
                     None => self.kept = huge.next(),
                 }
+                self.kept_bytes -= huge.mapped();
                 return Some(huge);
             }
             before = Some(huge);
@@ -273,6 +276,19 @@ fn discard(huge: &'static Huge) {
     let mut registry = REGISTRY.lock();
     huge.set_next(registry.kept);
     registry.kept = pointer_to(huge);
+    registry.kept_bytes += huge.mapped();
+}
+
+/// Tries again to unmap what the system would not take back. The caller holds a slot or the gate.
+pub(crate) fn unmap_kept() {
+    let mut registry = REGISTRY.lock();
+    let mut at = core::mem::replace(&mut registry.kept, null_mut());
+    registry.kept_bytes = 0;
+    drop(registry);
+    while let Some(huge) = descriptor_at(at) {
+        at = huge.next();
+        discard(huge);
+    }
 }
 
 /// Calls `each` with the owner and bytes of every huge object. The world is stopped.
@@ -285,9 +301,10 @@ pub(crate) fn each(mut each: impl FnMut(Tag, usize)) {
     }
 }
 
-/// Bytes mapped for huge objects.
-pub(crate) fn footprint() -> usize {
-    REGISTRY.lock().mapped
+/// Bytes mapped for huge objects, and of mappings that are free but could not be unmapped.
+pub(crate) fn footprint() -> (usize, usize) {
+    let registry = REGISTRY.lock();
+    (registry.mapped, registry.kept_bytes)
 }
 
 /// For fork: see `life/fork.rs`.

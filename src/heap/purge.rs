@@ -8,6 +8,7 @@
 
 use core::ptr::NonNull;
 
+use super::huge;
 use super::os::{os, Purged};
 use super::page_heap;
 use super::segment::{self, Kind, Place, Segment, SpanInfo, SEGMENT, UNIT, UNITS};
@@ -71,7 +72,7 @@ pub(crate) fn tick() {
     }
 }
 
-/// Purges all free spans and unmaps the segments that are wholly free. Returns the bytes given back. The caller
+/// Purges all free spans, unmaps the segments that are wholly free, and tries again with mappings that were kept. Returns the bytes given back. The caller
 /// holds a slot or the gate, so that no fork comes between.
 pub(crate) fn all() -> usize {
     let places = page_heap::lock().places;
@@ -80,6 +81,7 @@ pub(crate) fn all() -> usize {
         bytes += purge_segment(place, |_| true);
         unmap_segment(place);
     }
+    huge::unmap_kept();
     bytes
 }
 

@@ -30,6 +30,7 @@ impl Backoff {
             // SAFETY: sched_yield takes no argument and touches no memory of ours.
             unsafe { libc::sched_yield() };
         } else {
+            let _errno = crate::life::errno::KeepErrno::new();
             let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
             // SAFETY: `pause` outlives the call; the remainder pointer may be null.
             unsafe { libc::nanosleep(&pause, core::ptr::null_mut()) };

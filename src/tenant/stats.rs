@@ -66,7 +66,7 @@ pub struct HeapStats {
     pub slack_bound: usize,
     /// What a living descendant's stocks may add to an ancestor's usage.
     pub slack_per_descendant: usize,
-    /// Address space mapped for objects: segments and huge objects.
+    /// Address space mapped for objects: segments, huge objects, and what is free but could not be unmapped.
     pub mapped: usize,
     /// In spans used as slabs.
     pub slabs: usize,
@@ -76,6 +76,9 @@ pub struct HeapStats {
     pub free_spans: usize,
     /// Of the free spans, what has not gone back to the system.
     pub dirty: usize,
+    /// Of `mapped`, what is free but the system would not unmap (its mapping count is exhausted). Used again, and
+    /// tried again by [`purge`].
+    pub kept: usize,
     /// In cached objects, by their charge.
     pub cached: usize,
     /// In stocks.
@@ -120,17 +123,18 @@ pub fn stats() -> HeapStats {
     }
     let ([free_spans, slabs, span_large], segments, dirty) = page_heap::footprint();
     let (metadata, metadata_used) = arena::footprint();
-    let huge = huge::footprint();
+    let (huge, kept) = huge::footprint();
     HeapStats {
         mode: "locked",
         slots: topology::slots(),
         slack_bound: slack_bound(),
         slack_per_descendant: topology::slots() * STOCK_MAX,
-        mapped: segments + huge,
+        mapped: segments + huge + kept,
         slabs,
         large: span_large + huge,
         free_spans,
         dirty,
+        kept,
         cached,
         stock,
         metadata,

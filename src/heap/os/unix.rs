@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use once_cell::race::OnceNonZeroUsize;
 
 use super::{Os, Purged};
+use crate::life::errno::KeepErrno;
 
 /// The running kernel.
 pub struct Unix;
@@ -12,6 +13,7 @@ pub struct Unix;
 static PAGE_SIZE: OnceNonZeroUsize = OnceNonZeroUsize::new();
 
 fn map_anywhere(bytes: usize) -> Option<usize> {
+    let _errno = KeepErrno::new();
     // No MAP_NORESERVE: with it the kernel grants what no machine could ever back.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -21,6 +23,7 @@ fn map_anywhere(bytes: usize) -> Option<usize> {
 }
 
 fn unmap_range(start: usize, bytes: usize) -> bool {
+    let _errno = KeepErrno::new();
     // SAFETY: callers own the range and use it no more.
     bytes == 0 || unsafe { libc::munmap(start as *mut libc::c_void, bytes) } == 0
 }
@@ -58,6 +61,7 @@ unsafe impl Os for Unix {
     }
 
     unsafe fn purge(&self, start: NonNull<u8>, bytes: usize) -> Purged {
+        let _errno = KeepErrno::new();
         // SAFETY: the caller owns the range and reads nothing of it again.
         let done = unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
         if done == 0 {
@@ -69,6 +73,7 @@ unsafe impl Os for Unix {
 
     #[cfg(target_os = "linux")]
     unsafe fn grow(&self, start: NonNull<u8>, old: usize, new: usize) -> bool {
+        let _errno = KeepErrno::new();
         // SAFETY: the caller owns the mapping; without MREMAP_MAYMOVE it stays where it is.
         let moved = unsafe { libc::mremap(start.as_ptr().cast(), old, new, 0) };
         moved != libc::MAP_FAILED
@@ -80,6 +85,7 @@ unsafe impl Os for Unix {
 
     #[cfg(target_os = "linux")]
     unsafe fn relocate(&self, from: NonNull<u8>, old: usize, to: NonNull<u8>, new: usize) -> bool {
+        let _errno = KeepErrno::new();
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: the caller owns both ranges and nobody uses `to`, which the call replaces.
         let moved = unsafe { libc::mremap(from.as_ptr().cast(), old, new, flags, to.as_ptr()) };
