@@ -2,7 +2,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 
-use crate::heap::request;
+use crate::heap::{fast_path, request};
 
 /// The allocator: one line installs it.
 ///
@@ -52,13 +52,13 @@ impl Allotment {
 unsafe impl GlobalAlloc for Allotment {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        request::allocate(layout)
+        fast_path::allocate(layout)
     }
 
     #[inline]
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise.
-        unsafe { request::deallocate(object, layout) }
+        unsafe { fast_path::deallocate(object, layout) }
     }
 
     #[inline]

@@ -30,6 +30,8 @@ pub(crate) mod cpu_cache;
 #[cfg(not(loom))]
 pub(crate) mod depot;
 #[cfg(not(loom))]
+pub(crate) mod fast_path;
+#[cfg(not(loom))]
 pub(crate) mod huge;
 #[cfg(not(loom))]
 pub(crate) mod large;

@@ -81,6 +81,7 @@ pub mod model {
     pub use crate::heap::magazine;
     pub use crate::heap::size_class;
     pub use crate::heap::tag;
+    pub use crate::percpu::fence;
     pub use crate::percpu::gate;
     pub use crate::percpu::slot;
     pub use crate::sync::owner_lock;
@@ -91,6 +92,10 @@ pub mod model {
 #[cfg(all(not(loom), feature = "testing"))]
 #[doc(hidden)]
 pub mod testing {
+    /// Has this process's one thread count its instructions with sequences; see `ci/fast_path.sh`.
+    pub fn pretend_rseq() {
+        crate::percpu::mode::pretend_rseq();
+    }
     pub use crate::heap::os::faulty::{Faulty, PurgeFault};
     pub use crate::heap::os::{replace, unix::Unix, Os, Purged};
 }

@@ -13,3 +13,5 @@ pub(crate) mod fork;
 pub(crate) mod reentry;
 #[cfg(not(loom))]
 pub(crate) mod thread_exit;
+#[cfg(not(loom))]
+pub(crate) mod thread_words;

@@ -1,16 +1,35 @@
-//! CPU slots. One contract: *run this short operation on some CPU's slot, alone.*
+//! CPU slots. One contract: *run this short operation on some slot, alone.*
 //!
-//! * [`slot`]: what a slot holds and the try-lock that guards it (the portable `locked` mode, compiled and tested
-//!   everywhere). A busy slot means another slot, never waiting.
+//! * [`mode`](self): how slots are entered, decided once.
+//! * `claim`: slots that threads have for themselves, the fastest to enter; for a bounded number of threads.
+//! * `rseq`: slots of CPUs, entered by restartable sequences; for all other threads.
+//! * [`slot`]: what a slot holds, and how each kind is entered and stopped. Shared slots, behind a try-lock, are there
+//!   in every mode: for a thread that has neither of the above, or finds it busy, and for signal handlers. A busy slot
+//!   means another slot, never waiting.
 //! * [`gate`]: when every slot is busy an operation runs without one, straight on slabs and counters, counted by
 //!   the gate.
-//! * [`world`]: stopping all of that for a moment: drains, `verify()`, fork.
-//! * [`topology`]: how many slots.
+//! * `world`: choosing among all of these, and stopping them for a moment: drains, `verify()`, fork; `fence`: what lets
+//!   those who stop pay for it and not those who are stopped.
+//! * `topology`: how many CPUs there are.
 //!
 //! An operation is inside exactly one of {a slot, the gate} from its first look at shared state to its last, so a
-//! stopped world means that no operation is half done.
+//! stopped world means that no operation is half done. (A restartable sequence that pops or pushes is a whole operation
+//! in one step.)
+//!
+//! # Which kind is best, measured
+//! A pair of 64 B, accounted, by instructions and time: see `ci/fast_path.tsv` and the README. A thread's own slot costs a
+//! store, two looks and a store to enter and leave; a sequence costs three more instructions and has the kernel look at it
+//! whenever the thread is interrupted; a lock costs two locked instructions. Threads' own slots cache more in all, so
+//! their number is bounded; CPUs' slots are as many as CPUs, whatever the number of threads.
 
+#[cfg(not(loom))]
+pub(crate) mod claim;
+pub mod fence;
 pub mod gate;
+#[cfg(not(loom))]
+pub(crate) mod mode;
+#[cfg(not(loom))]
+pub(crate) mod rseq;
 pub mod slot;
 #[cfg(not(loom))]
 pub(crate) mod topology;

@@ -1,11 +1,7 @@
-//! The scope word: which tenant pays for what this thread allocates now.
-//!
-//! One `const`-initialised, `Drop`-free thread-local of eight bytes holds the scope and the slot this thread last
-//! used. It never registers a destructor, so it serves before `main` and after thread-local teardown.
-
-use core::cell::Cell;
+//! The scope word: which tenant pays for what this thread allocates now (`life/thread_words.rs` says where it lies).
 
 use crate::heap::tag::Tag;
+use crate::life::thread_words::words;
 
 /// The tenant in scope and whether its limits are strict here. Packed into 32 bits:
 ///
@@ -14,6 +10,7 @@ use crate::heap::tag::Tag;
 /// | 0..=15 | tag of the tenant |
 /// | 16 | strict: inside `fallible`, a charge past a limit is refused |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
 pub(crate) struct Scope(u32);
 
 const STRICT: u32 = 1 << 16;
@@ -40,43 +37,16 @@ impl Scope {
     }
 }
 
-/// What the crate keeps per thread.
-pub(crate) struct ThreadWords {
-    scope: Cell<Scope>,
-    /// The CPU slot this thread used last; `u32::MAX`: none yet.
-    slot: Cell<u32>,
-    /// Where this thread stands to the gate.
-    gate: Cell<AtGate>,
-}
-
-/// Where a thread stands to the gate, for a signal handler that interrupts it; see `percpu/world.rs`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum AtGate {
-    /// Certainly not counted by it.
-    Outside,
-    /// Going in or coming out: either may be the case.
-    Between,
-    /// Certainly counted by it.
-    Inside,
-}
-
-thread_local! {
-    static WORDS: ThreadWords = const {
-        ThreadWords { scope: Cell::new(Scope::ROOT), slot: Cell::new(u32::MAX), gate: Cell::new(AtGate::Outside) }
-    };
-}
-
 /// The scope of this thread.
 #[inline]
 pub(crate) fn current() -> Scope {
-    WORDS.with(|words| words.scope.get())
+    words().scope.get()
 }
 
 /// Sets the scope and returns the one before.
 #[inline]
 pub(crate) fn replace(scope: Scope) -> Scope {
-    WORDS.with(|words| words.scope.replace(scope))
+    words().scope.replace(scope)
 }
 
 /// Restores the outer scope when dropped, also while unwinding.
@@ -131,39 +101,6 @@ impl Drop for RestoreStrictness {
     }
 }
 
-/// The slot this thread used last, if any.
-#[inline]
-pub(crate) fn slot_hint() -> u32 {
-    WORDS.with(|words| words.slot.get())
-}
-
-#[inline]
-pub(crate) fn set_slot_hint(slot: u32) {
-    WORDS.with(|words| words.slot.set(slot));
-}
-
-/// Where this thread stands to the gate.
-#[inline]
-pub(crate) fn at_gate() -> AtGate {
-    WORDS.with(|words| words.gate.get())
-}
-
-/// Notes it, in program order with what comes before and after as this thread's signal handlers see it.
-#[inline]
-pub(crate) fn set_at_gate(at: AtGate) {
-    // pairs: itself - no other thread reads the word; the fences keep the compiler from moving the count past it
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    WORDS.with(|words| words.gate.set(at));
-    // pairs: as above
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-}
-
-/// The address of this thread's words: unique among living threads, never 0.
-#[inline]
-pub(crate) fn thread_address() -> usize {
-    WORDS.with(|words| core::ptr::from_ref(words) as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,10 +126,5 @@ mod tests {
         assert!(current() == Scope::of(Tag(7)));
         drop(guard);
         assert!(current() == Scope::ROOT);
-    }
-
-    #[test]
-    fn b25_thread_words_stay_within_sixteen_bytes() {
-        assert!(core::mem::size_of::<ThreadWords>() <= 16);
     }
 }

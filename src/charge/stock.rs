@@ -26,6 +26,15 @@ pub struct Stock {
 }
 
 impl Stock {
+    /// No room for any tenant.
+    pub(crate) const NONE: Stock = Stock { entries: core::ptr::null_mut(), len: 0 };
+
+    /// Whether there is room for tenants.
+    #[inline]
+    pub(crate) fn is_provided(&self) -> bool {
+        !self.entries.is_null()
+    }
+
     /// # Safety
     /// `entries` points to `len` entries, zeroed or left by an earlier `Stock`, that nothing else uses while this
     /// value lives.

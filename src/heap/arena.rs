@@ -1,4 +1,4 @@
-//! The allocator's own records: segment descriptors, tenant records, slots, magazine blocks.
+//! The allocator's own records: segment descriptors, tenant records, the arrays of magazines.
 //!
 //! A bump allocator over OS memory. Nothing is given back; every kind of record has a free list of its own, so that
 //! records are reused for their own kind for ever (type-stable: a stale pointer still points to a record of that
@@ -8,7 +8,6 @@ use core::ptr::NonNull;
 
 use super::locked::Locked;
 use super::os::os;
-use super::size_class::MAGAZINE_MAX;
 
 /// How much is asked of the system at a time, largest first: smaller when address space is short.
 const STEPS: [usize; 3] = [1 << 20, 256 << 10, 64 << 10];
@@ -18,21 +17,9 @@ struct Arena {
     end: usize,
     mapped: usize,
     used: usize,
-    /// Free magazine blocks, each pointing to the next.
-    blocks: *mut Block,
 }
 
-/// Room for the pointers of one magazine.
-#[repr(C)]
-union Block {
-    next: *mut Block,
-    objects: [*mut u8; MAGAZINE_MAX],
-}
-
-// SAFETY: the pointers are to memory that the arena owns; they are used under its lock only.
-unsafe impl Send for Arena {}
-
-static ARENA: Locked<Arena> = Locked::new(Arena { next: 0, end: 0, mapped: 0, used: 0, blocks: core::ptr::null_mut() });
+static ARENA: Locked<Arena> = Locked::new(Arena { next: 0, end: 0, mapped: 0, used: 0 });
 
 impl Arena {
     fn alloc(&mut self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
@@ -66,29 +53,6 @@ impl Arena {
 /// Zeroed memory for a record that is never given back to the arena. `None`: out of memory.
 pub(crate) fn alloc(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     ARENA.lock().alloc(bytes, align)
-}
-
-/// Room for [`MAGAZINE_MAX`] pointers, with unspecified content.
-pub(crate) fn alloc_block() -> Option<NonNull<*mut u8>> {
-    let mut arena = ARENA.lock();
-    if let Some(block) = NonNull::new(arena.blocks) {
-        // SAFETY: blocks on the free list are owned by it and hold a `next`.
-        arena.blocks = unsafe { block.as_ref().next };
-        return Some(block.cast());
-    }
-    arena.alloc(size_of::<Block>(), 64).map(NonNull::cast)
-}
-
-/// Gives a block back.
-///
-/// # Safety
-/// It came from [`alloc_block`] and is used no more.
-pub(crate) unsafe fn free_block(block: NonNull<*mut u8>) {
-    let block: *mut Block = block.as_ptr().cast();
-    let mut arena = ARENA.lock();
-    // SAFETY: the caller gives the block up; it is large and aligned enough for a pointer.
-    unsafe { (*block).next = arena.blocks };
-    arena.blocks = block;
 }
 
 /// Bytes mapped for records, and bytes of them in use.

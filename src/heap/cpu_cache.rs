@@ -4,7 +4,6 @@
 //! slabs; a free goes the same way back. The caller is inside the slot (or the gate) from beginning to end, so a
 //! stopped world finds every object in exactly one place.
 
-use super::arena;
 use super::depot::{self, Full};
 use super::size_class::{Class, MAGAZINE_MAX};
 use super::slab::{self, mark_live};
@@ -45,7 +44,7 @@ pub(crate) fn alloc_own(slot: &mut SlotData, class: Class, owner: Tag) -> Option
 
 /// Takes an object for `payer`, moving or making the charge it needs.
 pub(crate) fn alloc(slot: &mut SlotData, class: Class, payer: Payer) -> Result<*mut u8, Failure> {
-    let SlotData { magazines, stock } = slot;
+    let SlotData { magazines, stock, .. } = slot;
     let magazines = &mut magazines[class.0 as usize];
     if let Some(object) = magazines.pop() {
         // SAFETY: objects in magazines are slots of slabs of their class; the slot is held.
@@ -65,32 +64,18 @@ pub(crate) fn alloc(slot: &mut SlotData, class: Class, payer: Payer) -> Result<*
 
 #[cold]
 fn alloc_slow(slot: &mut SlotData, class: Class, payer: Payer) -> Result<*mut u8, Failure> {
-    if !slot.magazines[class.0 as usize].has_blocks() && !provide_blocks(slot, class) {
-        return alloc_without_slot(class, payer);
-    }
-    if let Some(full) = depot::take(class) {
-        take_over(slot, class, full, payer);
+    let mut full = Full::empty();
+    if depot::take(class, &mut full) {
+        take_over(slot, class, &full, payer);
     } else {
         refill(slot, class, payer)?;
     }
     alloc(slot, class, payer)
 }
 
-fn provide_blocks(slot: &mut SlotData, class: Class) -> bool {
-    let Some(loaded) = arena::alloc_block() else { return false };
-    let Some(previous) = arena::alloc_block() else {
-        // SAFETY: it came from the arena just now.
-        unsafe { arena::free_block(loaded) };
-        return false;
-    };
-    // SAFETY: the blocks are ours and hold `MAGAZINE_MAX` pointers; the caller saw that there were none.
-    unsafe { slot.magazines[class.0 as usize].provide(loaded.as_ptr(), previous.as_ptr()) };
-    true
-}
-
 /// Loads a magazine from the depot. One that belongs to one other tenant is paid for at once, if that is possible:
 /// else object by object as they are taken.
-fn take_over(slot: &mut SlotData, class: Class, full: Full, payer: Payer) {
+fn take_over(slot: &mut SlotData, class: Class, full: &Full, payer: Payer) {
     let objects = full.objects(class);
     let bytes = objects.len() * class.charge();
     let single = full.owner != Tag::NONE && full.owner != payer.id;
@@ -102,19 +87,14 @@ fn take_over(slot: &mut SlotData, class: Class, full: Full, payer: Payer) {
         }
         credit(&Registry, &mut slot.stock, full.owner, bytes);
     }
-    // SAFETY: the magazine is ours; both of the slot's are empty, as the caller's pop has shown.
-    let empty = unsafe { slot.magazines[class.0 as usize].load(full.block) };
-    if let Some(empty) = core::ptr::NonNull::new(empty) {
-        // SAFETY: the empty block came from the arena.
-        unsafe { arena::free_block(empty) };
-    }
+    // Both of the slot's are empty, as the caller's pop has shown: there is room.
+    slot.magazines[class.0 as usize].push_all(objects);
 }
 
 /// Fills the loaded magazine from the slabs, half of it: frees find room. Charged and tagged at once. Under pressure
 /// one object, so that nothing is kept in reserve.
 fn refill(slot: &mut SlotData, class: Class, payer: Payer) -> Result<(), Failure> {
-    let capacity = slot.magazines[class.0 as usize].capacity();
-    let mut wanted = capacity.div_ceil(2);
+    let mut wanted = slot.magazines[class.0 as usize].magazine().div_ceil(2);
     if payer.rule != Rule::Max || Registry.is_pressured(payer.id) {
         wanted = 1;
     }
@@ -185,14 +165,7 @@ unsafe fn uncharge_eagerly(class: Class, object: *mut u8) -> bool {
 /// As [`dealloc`].
 #[cold]
 unsafe fn dealloc_slow(slot: &mut SlotData, class: Class, object: *mut u8) {
-    let has_blocks = slot.magazines[class.0 as usize].has_blocks();
-    if !has_blocks && !provide_blocks(slot, class) {
-        // SAFETY: the caller's promise.
-        return unsafe { dealloc_without_slot(class, object) };
-    }
-    if has_blocks {
-        make_room(slot, class);
-    }
+    make_room(slot, class);
     if !slot.magazines[class.0 as usize].push(object) {
         // SAFETY: the caller's promise.
         unsafe { dealloc_without_slot(class, object) };
@@ -201,31 +174,16 @@ unsafe fn dealloc_slow(slot: &mut SlotData, class: Class, object: *mut u8) {
 
 /// Empties the previous magazine: into the depot, else into the slabs.
 fn make_room(slot: &mut SlotData, class: Class) {
-    let SlotData { magazines, stock } = slot;
+    let SlotData { magazines, stock, .. } = slot;
     let magazines = &mut magazines[class.0 as usize];
-    let Some(objects) = magazines.full_previous() else { return };
-    if depot::has_room(class) {
-        if let Some(empty) = arena::alloc_block() {
-            // SAFETY: objects in magazines are slots of slabs of their class; the slot is held.
-            let first = unsafe { tag::get(class, objects[0]) };
-            // SAFETY: as above.
-            let single = objects.iter().all(|&object| unsafe { tag::get(class, object) } == first);
-            // SAFETY: the empty block is ours.
-            let block = unsafe { magazines.unload(empty.as_ptr()) };
-            let full = Full { block, owner: if single { first } else { Tag::NONE } };
-            if depot::put(class, full) {
-                return;
-            }
-            // Somebody was faster: the objects go to their slabs after all.
-            flush(stock, class, full.objects(class));
-            if let Some(block) = core::ptr::NonNull::new(block) {
-                // SAFETY: its objects are gone; the block came from the arena.
-                unsafe { arena::free_block(block) };
-            }
-            return;
-        }
+    let Some(objects) = magazines.previous() else { return };
+    // SAFETY: objects in magazines are slots of slabs of their class; the slot is held.
+    let first = unsafe { tag::get(class, objects[0]) };
+    // SAFETY: as above.
+    let single = objects.iter().all(|&object| unsafe { tag::get(class, object) } == first);
+    if !depot::put(class, objects, if single { first } else { Tag::NONE }) {
+        flush(stock, class, objects);
     }
-    flush(stock, class, objects);
     magazines.clear_previous();
 }
 
@@ -287,9 +245,7 @@ pub(crate) fn drain(tenant: Tag, stopped: &mut Stopped) {
     for slot in stopped.slots() {
         for class in Class::all() {
             let magazines = &mut slot.magazines[class.0 as usize];
-            for objects in magazines.contents() {
-                give_back(class, objects);
-            }
+            give_back(class, magazines.objects());
             if tenant == Tag::ROOT {
                 magazines.clear();
             }
@@ -297,12 +253,9 @@ pub(crate) fn drain(tenant: Tag, stopped: &mut Stopped) {
     }
     for class in Class::all() {
         if tenant == Tag::ROOT {
-            while let Some(full) = depot::take(class) {
+            let mut full = Full::empty();
+            while depot::take(class, &mut full) {
                 give_back(class, full.objects(class));
-                if let Some(block) = core::ptr::NonNull::new(full.block) {
-                    // SAFETY: its objects are gone; the block came from the arena.
-                    unsafe { arena::free_block(block) };
-                }
             }
             continue;
         }

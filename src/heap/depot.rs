@@ -3,18 +3,20 @@
 //! It lets objects freed on one CPU be allocated on another without a visit to the slabs. Bounded: 128 KiB of
 //! objects per class, at least one magazine. Each full magazine remembers its owner if all its objects have the
 //! same one, so that a drain passes it by and another tenant can take it over with one payment.
+//!
+//! Equation (shelf locked): the first `len` places hold `magazine` objects each, in nobody else's hands.
 
 use super::locked::Locked;
-use super::size_class::{Class, CLASSES};
+use super::size_class::{Class, CLASSES, MAGAZINE_MAX};
 use super::tag::Tag;
 
 /// The most magazines of a class.
 const PLACES: usize = 16;
 
-/// A full magazine.
+/// A full magazine. Of the places only as many count as the class's magazines have.
 #[derive(Clone, Copy)]
 pub(crate) struct Full {
-    pub(crate) block: *mut *mut u8,
+    objects: [*mut u8; MAGAZINE_MAX],
     /// The one owner of all objects; [`Tag::NONE`]: several.
     pub(crate) owner: Tag,
 }
@@ -24,43 +26,48 @@ struct Shelf {
     len: usize,
 }
 
-// SAFETY: the blocks belong to the shelf and are reached under its lock only.
+// SAFETY: the objects belong to the shelf and are reached under its lock only.
 unsafe impl Send for Shelf {}
 
-const EMPTY: Full = Full { block: core::ptr::null_mut(), owner: Tag::NONE };
+/// All zero, so that the shelves take no room in the program's file and none in memory until they are used.
+const EMPTY: Full = Full { objects: [core::ptr::null_mut(); MAGAZINE_MAX], owner: Tag::ROOT };
 
 static SHELVES: [Locked<Shelf>; CLASSES] = [const { Locked::new(Shelf { full: [EMPTY; PLACES], len: 0 }) }; CLASSES];
 
 impl Full {
+    /// Room for one.
+    pub(crate) const fn empty() -> Full {
+        EMPTY
+    }
+
     /// Its objects.
     pub(crate) fn objects(&self, class: Class) -> &[*mut u8] {
-        // SAFETY: a full magazine holds as many objects as its class's magazines may.
-        unsafe { core::slice::from_raw_parts(self.block, usize::from(class.info().magazine)) }
+        &self.objects[..usize::from(class.info().magazine)]
     }
 }
 
 /// Takes the magazine put there last.
-pub(crate) fn take(class: Class) -> Option<Full> {
-    let mut shelf = SHELVES[class.0 as usize].lock();
-    shelf.len = shelf.len.checked_sub(1)?;
-    Some(shelf.full[shelf.len])
-}
-
-/// Puts a full magazine there; `false`: no room, it stays the caller's.
-pub(crate) fn put(class: Class, full: Full) -> bool {
-    let mut shelf = SHELVES[class.0 as usize].lock();
-    if shelf.len >= usize::from(class.info().depot) {
-        return false;
-    }
-    let place = shelf.len;
-    shelf.full[place] = full;
-    shelf.len += 1;
+pub(crate) fn take(class: Class, out: &mut Full) -> bool {
+    let shelf = &mut *SHELVES[class.0 as usize].lock();
+    let Some(len) = shelf.len.checked_sub(1) else { return false };
+    shelf.len = len;
+    let (full, count) = (&shelf.full[len], usize::from(class.info().magazine));
+    out.objects[..count].copy_from_slice(&full.objects[..count]);
+    out.owner = full.owner;
     true
 }
 
-/// Whether a class's shelf has room; a guess as soon as it is given.
-pub(crate) fn has_room(class: Class) -> bool {
-    SHELVES[class.0 as usize].lock().len < usize::from(class.info().depot)
+/// Puts a full magazine's objects there; `false`: no room, they stay the caller's.
+pub(crate) fn put(class: Class, objects: &[*mut u8], owner: Tag) -> bool {
+    let shelf = &mut *SHELVES[class.0 as usize].lock();
+    if shelf.len >= usize::from(class.info().depot) || objects.len() != usize::from(class.info().magazine) {
+        return false;
+    }
+    let full = &mut shelf.full[shelf.len];
+    full.objects[..objects.len()].copy_from_slice(objects);
+    full.owner = owner;
+    shelf.len += 1;
+    true
 }
 
 /// Calls `each` with every magazine of a class. The world is stopped.

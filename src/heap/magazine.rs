@@ -1,153 +1,162 @@
 //! Magazines: bounded arrays of free objects of one class, two per class and CPU slot (Bonwick and Adams, 2001).
 //!
-//! Objects are taken from and put into the *loaded* magazine. When it cannot serve, it changes places with the
-//! *previous* one if that can; so an alternation of allocations and frees at a boundary never goes past the two.
-//! Arrays and not lists through the objects: a pop reads no memory of the object.
+//! The two lie end to end in one array and are used as one stack: the upper one is the *loaded* magazine, the lower one
+//! the *previous*, and crossing the middle is what exchanging them would be, at no cost. One word moves with a pop or a
+//! push, `top`; that is what lets a restartable sequence do either (`percpu/rseq_x86_64.rs`). A refill fills half a
+//! magazine or takes a whole one from the depot, an overflow gives the lower one away: so an alternation of
+//! allocations and frees at a boundary never goes past the two. Arrays and not lists through the objects: a pop reads
+//! no memory of the object.
 //!
 //! Equations (slot held):
-//! * `loaded_len <= capacity`, `previous_len <= capacity`;
-//! * a null block has length 0;
-//! * `objects[..len]` are distinct slots of the class, not free in their slabs.
+//! * `low <= top <= high`, all null before the slot is provided for, else `high - low` is two magazines;
+//! * `low..top` are distinct slots of the class, not free in their slabs.
 
-use super::size_class::MAGAZINE_MAX;
+use super::size_class::{Class, MAGAZINE_MAX};
 
-/// A class's two magazines on one slot: the hot record, 24 bytes.
-#[repr(C)]
+/// A class's two magazines on one slot: the hot record. The assembly knows the offsets of its fields.
+#[repr(C, align(32))]
 pub struct Magazines {
-    loaded: *mut *mut u8,
-    previous: *mut *mut u8,
-    loaded_len: u16,
-    previous_len: u16,
-    capacity: u16,
+    /// Behind the last object.
+    top: *mut *mut u8,
+    low: *mut *mut u8,
+    high: *mut *mut u8,
+    /// The shift of the class's tag index.
+    shift: u8,
+    /// Most objects in one of the two.
+    magazine: u8,
 }
 
 const _: () = assert!(size_of::<Magazines>() <= 32, "the hot record of a class has to stay small");
+const _: () = assert!(core::mem::offset_of!(Magazines, top) == 0 && core::mem::offset_of!(Magazines, low) == 8);
+const _: () = assert!(core::mem::offset_of!(Magazines, high) == 16 && core::mem::offset_of!(Magazines, shift) == 24);
 
 impl Magazines {
-    /// No blocks yet.
-    pub const fn new(capacity: u16) -> Self {
-        assert!(capacity as usize <= MAGAZINE_MAX);
-        Magazines {
-            loaded: core::ptr::null_mut(),
-            previous: core::ptr::null_mut(),
-            loaded_len: 0,
-            previous_len: 0,
-            capacity,
-        }
-    }
+    /// No room at all.
+    pub(crate) const NONE: Magazines = Magazines {
+        top: core::ptr::null_mut(),
+        low: core::ptr::null_mut(),
+        high: core::ptr::null_mut(),
+        shift: 0,
+        magazine: 0,
+    };
 
-    /// Gives the magazines their blocks, of at least `capacity` pointers each.
+    /// Empty magazines of a class.
     ///
     /// # Safety
-    /// The blocks are the caller's to give; there were none before.
-    pub unsafe fn provide(&mut self, loaded: *mut *mut u8, previous: *mut *mut u8) {
-        self.loaded = loaded;
-        self.previous = previous;
-    }
-
-    /// Whether the blocks are there.
-    #[inline]
-    pub fn has_blocks(&self) -> bool {
-        !self.loaded.is_null()
+    /// `array` is room for two magazines of the class, and theirs alone while they live.
+    pub unsafe fn new(class: Class, array: *mut *mut u8) -> Magazines {
+        let info = class.info();
+        Magazines {
+            top: array,
+            low: array,
+            // SAFETY: the caller's promise about the array.
+            high: unsafe { array.add(2 * usize::from(info.magazine)) },
+            shift: info.shift,
+            magazine: info.magazine,
+        }
     }
 
     /// Most objects in one magazine.
     #[inline]
-    pub fn capacity(&self) -> usize {
-        usize::from(self.capacity)
+    pub fn magazine(&self) -> usize {
+        usize::from(self.magazine)
     }
 
-    /// Takes an object from the loaded magazine, or from the previous one by changing the two.
+    /// The shift of the class's tag index.
+    #[inline(always)]
+    pub(crate) fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// The object that the next [`pop`](Magazines::pop) would take.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> Option<*mut u8> {
+        if self.top <= self.low {
+            return None;
+        }
+        // SAFETY: the place below `top` holds an object.
+        Some(unsafe { *self.top.sub(1) })
+    }
+
+    /// Takes away what [`peek`](Magazines::peek) saw.
+    ///
+    /// # Safety
+    /// There is an object.
+    #[inline(always)]
+    pub(crate) unsafe fn drop_top(&mut self) {
+        // SAFETY: the caller's promise.
+        self.top = unsafe { self.top.sub(1) };
+    }
+
+    /// Takes the object put there last.
     #[inline]
     pub fn pop(&mut self) -> Option<*mut u8> {
-        if self.loaded_len == 0 {
-            if self.previous_len == 0 {
-                return None;
-            }
-            self.swap();
-        }
-        self.loaded_len -= 1;
-        // SAFETY: `loaded_len` was at least 1, so the block is there and the place holds an object.
-        Some(unsafe { *self.loaded.add(usize::from(self.loaded_len)) })
+        let object = self.peek()?;
+        // SAFETY: there is one.
+        unsafe { self.drop_top() };
+        Some(object)
     }
 
-    /// Puts an object into the loaded magazine, or after changing the two if that one is full and the previous one
-    /// is empty. `false`: neither has room.
-    #[inline]
+    /// Puts an object there. `false`: no room.
+    #[inline(always)]
     pub fn push(&mut self, object: *mut u8) -> bool {
-        if self.loaded_len >= self.capacity || self.loaded.is_null() {
-            if self.previous_len != 0 || self.loaded.is_null() {
-                return false;
-            }
-            self.swap();
+        if self.top >= self.high {
+            return false;
         }
-        // SAFETY: the block is there and the place is below its capacity.
-        unsafe { *self.loaded.add(usize::from(self.loaded_len)) = object };
-        self.loaded_len += 1;
+        // SAFETY: `top` is inside the array, which holds two magazines.
+        unsafe {
+            *self.top = object;
+            self.top = self.top.add(1);
+        }
         true
     }
 
-    #[inline]
-    fn swap(&mut self) {
-        core::mem::swap(&mut self.loaded, &mut self.previous);
-        core::mem::swap(&mut self.loaded_len, &mut self.previous_len);
+    /// Puts objects there, as many as there is room for; how many.
+    pub fn push_all(&mut self, objects: &[*mut u8]) -> usize {
+        objects.iter().take_while(|&&object| self.push(object)).count()
     }
 
-    /// The objects of the two magazines.
-    pub fn contents(&self) -> [&[*mut u8]; 2] {
-        [slice(self.loaded, self.loaded_len), slice(self.previous, self.previous_len)]
+    /// All objects, the one put there first in front.
+    pub fn objects(&self) -> &[*mut u8] {
+        if self.top == self.low {
+            return &[];
+        }
+        // SAFETY: `low..top` lies in one array and holds objects.
+        unsafe { core::slice::from_raw_parts(self.low, self.top.offset_from_unsigned(self.low)) }
     }
 
-    /// Empties both magazines; the objects are the caller's, from an earlier [`contents`](Magazines::contents).
-    pub fn clear(&mut self) {
-        self.loaded_len = 0;
-        self.previous_len = 0;
+    /// The objects of the lower magazine, if it is full.
+    pub fn previous(&self) -> Option<&[*mut u8]> {
+        self.objects().get(..self.magazine()).filter(|objects| !objects.is_empty())
     }
 
-    /// Exchanges the empty loaded magazine for a full block; returns the empty block.
-    ///
-    /// # Safety
-    /// `full` holds `capacity` objects of the class that are the caller's to give; both magazines are empty.
-    pub unsafe fn load(&mut self, full: *mut *mut u8) -> *mut *mut u8 {
-        self.loaded_len = self.capacity;
-        core::mem::replace(&mut self.loaded, full)
-    }
-
-    /// Exchanges the full previous magazine for an empty block; returns the full one, whose objects are then the
-    /// caller's.
-    ///
-    /// # Safety
-    /// `empty` is a block of at least `capacity` pointers, the caller's to give.
-    pub unsafe fn unload(&mut self, empty: *mut *mut u8) -> *mut *mut u8 {
-        self.previous_len = 0;
-        core::mem::replace(&mut self.previous, empty)
-    }
-
-    /// The previous magazine, when it is full.
-    pub fn full_previous(&self) -> Option<&[*mut u8]> {
-        (self.previous_len == self.capacity).then(|| slice(self.previous, self.previous_len))
-    }
-
-    /// Empties the previous magazine; the objects are the caller's.
+    /// Empties the lower magazine, whose objects are the caller's; what is above moves down.
     pub fn clear_previous(&mut self) {
-        self.previous_len = 0;
+        let (len, magazine) = (self.objects().len(), self.magazine());
+        if len < magazine {
+            return;
+        }
+        // SAFETY: both ranges lie in the array, and places below `top` hold objects.
+        unsafe {
+            core::ptr::copy(self.low.add(magazine), self.low, len - magazine);
+            self.top = self.low.add(len - magazine);
+        }
+    }
+
+    /// Empties both magazines; the objects are the caller's.
+    pub fn clear(&mut self) {
+        self.top = self.low;
     }
 
     /// The structure's own equations, as far as they can be seen without the slabs.
     pub fn is_valid(&self) -> bool {
-        self.loaded_len <= self.capacity
-            && self.previous_len <= self.capacity
-            && (!self.loaded.is_null() || self.loaded_len == 0)
-            && (!self.previous.is_null() || self.previous_len == 0)
+        let room = (self.high as usize).wrapping_sub(self.low as usize) / size_of::<*mut u8>();
+        self.low <= self.top
+            && self.top <= self.high
+            && self.magazine() <= MAGAZINE_MAX
+            && room == 2 * self.magazine()
+            && (self.top as usize - self.low as usize).is_multiple_of(size_of::<*mut u8>())
     }
-}
-
-fn slice<'a>(block: *mut *mut u8, len: u16) -> &'a [*mut u8] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: the first `len` places of a block hold objects.
-    unsafe { core::slice::from_raw_parts(block, usize::from(len)) }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -156,26 +165,29 @@ mod tests {
 
     #[test]
     fn two_magazines_absorb_an_alternation_at_the_boundary() {
-        let mut blocks = [[core::ptr::null_mut(); MAGAZINE_MAX]; 2];
-        let [loaded, previous] = &mut blocks;
-        let mut magazines = Magazines::new(4);
-        assert!(!magazines.push(core::ptr::without_provenance_mut(16)), "no block, no room");
-        assert_eq!(magazines.pop(), None);
-        // SAFETY: the blocks outlive the magazines and are theirs alone.
-        unsafe { magazines.provide(loaded.as_mut_ptr(), previous.as_mut_ptr()) };
-        for object in 1..=8 {
+        let class = Class(0);
+        let mut array = [core::ptr::null_mut(); 2 * MAGAZINE_MAX];
+        let mut none = Magazines::NONE;
+        assert!(none.is_valid() && none.pop().is_none() && none.objects().is_empty() && none.previous().is_none());
+        assert!(!none.push(core::ptr::without_provenance_mut(16)), "no array, no room");
+        // SAFETY: the array outlives the magazines and is theirs alone.
+        let mut magazines = unsafe { Magazines::new(class, array.as_mut_ptr()) };
+        let magazine = magazines.magazine();
+        for object in 1..=2 * magazine {
             assert!(magazines.push(core::ptr::without_provenance_mut(object * 16)));
             assert!(magazines.is_valid());
         }
-        assert!(!magazines.push(core::ptr::without_provenance_mut(9 * 16)), "both are full");
-        assert_eq!(magazines.full_previous().map(<[_]>::len), Some(4));
+        assert!(!magazines.push(core::ptr::without_provenance_mut(16)), "both are full");
+        let previous: Vec<usize> = magazines.previous().unwrap().iter().map(|&object| object as usize).collect();
+        assert_eq!(previous, (1..=magazine).map(|object| object * 16).collect::<Vec<_>>(), "the oldest go first");
+        magazines.clear_previous();
         for _ in 0..10 {
-            let object = magazines.pop().expect("there are eight");
+            let object = magazines.pop().expect("there is one");
             assert!(magazines.push(object), "the boundary does not move");
         }
         let mut seen: Vec<usize> = std::iter::from_fn(|| magazines.pop()).map(|object| object as usize).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, (1..=8).map(|object| object * 16).collect::<Vec<_>>());
-        assert!(magazines.is_valid());
+        seen.reverse();
+        assert_eq!(seen, (magazine + 1..=2 * magazine).map(|object| object * 16).collect::<Vec<_>>());
+        assert!(magazines.is_valid() && magazines.previous().is_none());
     }
 }

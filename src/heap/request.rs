@@ -7,6 +7,7 @@ use core::alloc::Layout;
 use core::ptr::{null_mut, NonNull};
 
 use super::cpu_cache::{self, Failure};
+use super::fast_path;
 use super::large::{self, Large};
 use super::purge;
 use super::size_class::Class;
@@ -19,8 +20,8 @@ use crate::life::reentry;
 use crate::percpu::{enter, Entry};
 use crate::tenant::registry::{self, Registry};
 
-/// `GlobalAlloc::alloc`.
-#[inline]
+/// `GlobalAlloc::alloc`, when the fast path could not.
+#[inline(never)]
 pub(crate) fn allocate(layout: Layout) -> *mut u8 {
     match Class::of(layout.size(), layout.align()) {
         Some(class) => allocate_small(class, Payer::new(scope::current())),
@@ -31,7 +32,7 @@ pub(crate) fn allocate(layout: Layout) -> *mut u8 {
 /// `GlobalAlloc::alloc_zeroed`. Only memory fresh from the system is known to be zero (hazard B06).
 pub(crate) fn allocate_zeroed(layout: Layout) -> *mut u8 {
     let (object, zeroed) = match Class::of(layout.size(), layout.align()) {
-        Some(class) => (allocate_small(class, Payer::new(scope::current())), false),
+        Some(_) => (fast_path::allocate(layout), false),
         None => allocate_large(layout, Payer::new(scope::current())),
     };
     if !object.is_null() && !zeroed {
@@ -44,10 +45,8 @@ pub(crate) fn allocate_zeroed(layout: Layout) -> *mut u8 {
 #[inline]
 fn allocate_small(class: Class, payer: Payer) -> *mut u8 {
     if let Entry::Slot(mut held) = enter() {
-        if let Some(slot) = held.data() {
-            if let Some(object) = cpu_cache::alloc_own(slot, class, payer.id) {
-                return object;
-            }
+        if let Some(object) = cpu_cache::alloc_own(held.data(), class, payer.id) {
+            return object;
         }
     }
     allocate_small_slow(class, payer)
@@ -57,10 +56,7 @@ fn allocate_small(class: Class, payer: Payer) -> *mut u8 {
 fn allocate_small_slow(class: Class, payer: Payer) -> *mut u8 {
     let size = class.info().size as usize;
     persist(payer, size, |payer| match enter() {
-        Entry::Slot(mut held) => match held.data() {
-            Some(slot) => cpu_cache::alloc(slot, class, payer),
-            None => cpu_cache::alloc_without_slot(class, payer),
-        },
+        Entry::Slot(mut held) => cpu_cache::alloc(held.data(), class, payer),
         Entry::Gate(_inside) => cpu_cache::alloc_without_slot(class, payer),
     })
     .unwrap_or(null_mut())
@@ -132,11 +128,11 @@ pub(crate) fn give_all_back() -> Option<usize> {
     Some(purge::all())
 }
 
-/// `GlobalAlloc::dealloc`.
+/// `GlobalAlloc::dealloc`, when the fast path could not.
 ///
 /// # Safety
 /// `object` was allocated here with this layout, and nobody uses it any more.
-#[inline]
+#[inline(never)]
 pub(crate) unsafe fn deallocate(object: *mut u8, layout: Layout) {
     match Class::of(layout.size(), layout.align()) {
         // SAFETY: the caller's promise.
@@ -152,12 +148,8 @@ pub(crate) unsafe fn deallocate(object: *mut u8, layout: Layout) {
 unsafe fn deallocate_small(class: Class, object: *mut u8) {
     slab::check_free(class, object);
     match enter() {
-        Entry::Slot(mut held) => match held.data() {
-            // SAFETY: the caller's promise.
-            Some(slot) => unsafe { cpu_cache::dealloc(slot, class, object) },
-            // SAFETY: as above.
-            None => unsafe { cpu_cache::dealloc_without_slot(class, object) },
-        },
+        // SAFETY: the caller's promise.
+        Entry::Slot(mut held) => unsafe { cpu_cache::dealloc(held.data(), class, object) },
         // SAFETY: as above.
         Entry::Gate(_inside) => unsafe { cpu_cache::dealloc_without_slot(class, object) },
     }
@@ -222,7 +214,7 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
         // SAFETY: both objects are ours, distinct, and at least as large as the smaller layout.
         unsafe {
             object.copy_to_nonoverlapping(moved, layout.size().min(size));
-            deallocate(object, layout);
+            fast_path::deallocate(object, layout);
         }
     }
     moved
@@ -261,7 +253,7 @@ unsafe fn shrink(object: *mut u8, layout: Layout, from: Option<Class>, to: Class
     // SAFETY: both objects are ours, distinct, and at least as large as the new size.
     unsafe {
         object.copy_to_nonoverlapping(moved, size);
-        deallocate(object, layout);
+        fast_path::deallocate(object, layout);
     }
     moved
 }

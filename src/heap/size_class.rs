@@ -9,9 +9,12 @@
 //!
 //! Equations, checked when the crate is compiled:
 //! * `first + capacity * size <= slab`
-//! * tag index of an object: `(offset >> shift) - (first >> shift)` with `shift = floor(log2(size))`: two
-//!   objects of a slab are at least `size >= 2^shift` apart, so no two share an index. No division.
-//! * `tags + 2 * (largest index + 1) <= first`
+//! * tag index of an object: `offset >> shift` with `shift = floor(log2(size))`: two objects of a slab are at least
+//!   `size >= 2^shift` apart, so no two share an index. No division.
+//! * the tag with index `i` lies at `TAGS + 2 * i`, the same for every class, so that the fast path needs nothing of
+//!   a class but its shift; all tags lie in front of `first`
+//! * the bitmaps lie in front of the first object's tag (the indices below it are nobody's) where they fit, else behind
+//!   the last tag
 
 /// Number of size classes.
 pub const CLASSES: usize = 44;
@@ -21,8 +24,14 @@ pub const MAX_SMALL: usize = 64 * 1024;
 pub const TAG_BYTES: usize = 2;
 /// The most objects any magazine holds.
 pub const MAGAZINE_MAX: usize = 64;
-/// Bytes of a slab's fixed header, in front of its bitmaps.
+/// Bytes of a slab's fixed header.
 pub(crate) const SLAB_HEADER: usize = 64;
+/// Where the tag with index 0 would lie in a slab.
+pub(crate) const TAGS: usize = SLAB_HEADER;
+/// The largest size that the fast path serves, in bytes: its slabs are all of [`FAST_SLAB`] bytes.
+pub(crate) const FAST_MAX: usize = 1024;
+/// Bytes of a slab of the classes up to [`FAST_MAX`].
+pub(crate) const FAST_SLAB: usize = 64 << 10;
 
 /// Index of a size class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,9 +50,10 @@ pub struct ClassInfo {
     pub capacity: u32,
     /// `ceil(2^48 / size)`: multiply-shift instead of a division by `size`.
     reciprocal: u64,
-    /// Where the tag of a slot with index 0 would lie; biased so that `offset >> shift` need not be rebased.
-    tag_bias: i32,
-    shift: u8,
+    /// Offset of the two bitmaps.
+    pub(crate) bitmaps: u32,
+    /// `floor(log2(size))`.
+    pub(crate) shift: u8,
     /// Most objects in one magazine.
     pub magazine: u8,
     /// Most full magazines in the depot.
@@ -90,21 +100,28 @@ const fn build(class: usize) -> ClassInfo {
     let align = 1 << size.trailing_zeros();
     // The largest capacity whose bitmaps, tags and slots fit together.
     let mut capacity = slab / size;
-    let (mut tags, mut first);
+    let (mut first, mut bitmaps);
     loop {
-        tags = SLAB_HEADER + 2 * 8 * bitmap_words(capacity);
-        // The span of tag indices depends on where the first slot lies, which depends on the tags: one more index
-        // than `capacity * size >> shift` is always enough.
-        let indices = ((capacity * size) >> shift) + 1;
-        first = (tags + TAG_BYTES * indices).next_multiple_of(align);
+        let bytes = 2 * 8 * bitmap_words(capacity);
+        first = align;
+        loop {
+            let tags_end = TAGS + TAG_BYTES * (((first + (capacity - 1) * size) >> shift) + 1);
+            let behind = tags_end.next_multiple_of(8);
+            let fits_in_front = bytes <= TAG_BYTES * (first >> shift);
+            bitmaps = if fits_in_front { TAGS } else { behind };
+            let end = if fits_in_front { tags_end } else { behind + bytes };
+            if end <= first {
+                break;
+            }
+            first = end.next_multiple_of(align);
+        }
         if first + capacity * size <= slab {
             break;
         }
         capacity -= 1;
     }
-    let last = first + (capacity - 1) * size;
-    assert!(tags + TAG_BYTES * (((last >> shift) - (first >> shift)) + 1) <= first);
     assert!(first.is_multiple_of(align) && capacity >= 15);
+    assert!(size > FAST_MAX || slab == FAST_SLAB);
     let magazine = if size <= 256 {
         64
     } else if size <= 1024 {
@@ -133,7 +150,7 @@ const fn build(class: usize) -> ClassInfo {
         first: first as u32,
         capacity: capacity as u32,
         reciprocal: (1_u64 << 48).div_ceil(size as u64),
-        tag_bias: tags as i32 - (TAG_BYTES * (first >> shift)) as i32,
+        bitmaps: bitmaps as u32,
         shift: shift as u8,
         magazine: magazine as u8,
         depot: depot as u8,
@@ -205,9 +222,8 @@ impl ClassInfo {
     /// The address of the object's tag.
     #[inline]
     pub(crate) fn tag_address(&self, object: usize) -> usize {
-        let offset = object & (self.slab as usize - 1);
-        let index = offset >> self.shift;
-        self.slab_of(object).wrapping_add_signed(self.tag_bias as isize).wrapping_add(TAG_BYTES * index)
+        let index = (object & (self.slab as usize - 1)) >> self.shift;
+        self.slab_of(object) + TAGS + TAG_BYTES * index
     }
 
     /// Which slot of its slab `object` lies in (also for an interior address), or `None` before the first slot.
@@ -277,8 +293,11 @@ mod tests {
                 let object = base + info.offset_of(slot);
                 let tag = info.tag_address(object);
                 assert!(seen.insert(tag), "two slots share a tag");
-                let bitmaps = base + SLAB_HEADER + 16 * bitmap_words(info.capacity as usize);
-                assert!(tag >= bitmaps && tag + TAG_BYTES <= base + info.first as usize);
+                let bitmaps = base + info.bitmaps as usize;
+                let bitmaps_end = bitmaps + 16 * bitmap_words(info.capacity as usize);
+                assert!(tag + TAG_BYTES <= bitmaps || tag >= bitmaps_end);
+                assert!(tag >= base + SLAB_HEADER && bitmaps >= base + SLAB_HEADER && bitmaps % 8 == 0);
+                assert!(tag + TAG_BYTES <= base + info.first as usize && bitmaps_end <= base + info.first as usize);
                 assert_eq!(info.slot_of(object), Some(slot));
                 assert_eq!(info.slot_of(object + info.size as usize - 1), Some(slot));
             }

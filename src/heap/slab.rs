@@ -1,8 +1,9 @@
 //! Slabs: spans cut into slots of one class, shared by all tenants, and each class's list of partial ones.
 //!
 //! ```text
-//! | header 64 B | free bitmap | idle bitmap | tags, 2 B each | slots ... |   aligned to its size
+//! | header 64 B | tags, 2 B each | free bitmap | idle bitmap | slots ... |   aligned to its size
 //! ```
+//! (`size_class` says where exactly: small objects' bitmaps lie in front of the first tag.)
 //!
 //! Equations (the class's lock held):
 //! * `free` is the number of set bits in the free bitmap, none of them at or past `capacity`;
@@ -84,7 +85,7 @@ impl SlabAt {
     /// # Safety
     /// As [`header`](SlabAt::header), for the bitmap.
     unsafe fn free_bits<'a>(self, info: &ClassInfo) -> &'a mut [u64] {
-        let start = core::ptr::with_exposed_provenance_mut(self.0 + SLAB_HEADER);
+        let start = core::ptr::with_exposed_provenance_mut(self.0 + info.bitmaps as usize);
         // SAFETY: the bitmap follows the header inside the slab; `first` lies behind both bitmaps. Use is the caller's.
         unsafe { core::slice::from_raw_parts_mut(start, bitmap_words(info.capacity as usize)) }
     }
@@ -314,7 +315,7 @@ pub(crate) fn release_empty() {
 
 fn idle_word(info: &ClassInfo, base: usize, slot: usize) -> &'static AtomicU64 {
     let words = bitmap_words(info.capacity as usize);
-    let address = base + SLAB_HEADER + 8 * (words + slot / 64);
+    let address = base + info.bitmaps as usize + 8 * (words + slot / 64);
     // SAFETY: the idle bitmap lies behind the free bitmap in a slab that the caller knows to be mapped, and is
     // accessed through this function only.
     unsafe { AtomicU64::from_ptr(core::ptr::with_exposed_provenance_mut(address)) }

@@ -35,7 +35,7 @@ pub(crate) fn register() {
     // A failure (no memory) means that a fork with other threads inside may leave the child's heap locked; there is
     // nobody to tell at this point, and the next fork is as likely to fail for lack of memory.
     // SAFETY: the handlers are functions of this crate and valid for ever.
-    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) };
 }
 
 extern "C" fn before() {
@@ -48,6 +48,11 @@ extern "C" fn before() {
         // SAFETY: the stop is held, see `Stop`.
         unsafe { *STOP.0.get() = stopped };
     }
+}
+
+extern "C" fn after_in_child() {
+    world::after_fork();
+    after();
 }
 
 extern "C" fn after() {

@@ -1,13 +1,13 @@
 //! The identity of a thread below the allocator, and the only way the allocator gives up.
 
-use crate::charge::scope;
+use super::thread_words;
 
 /// A value that no other living thread has and that is not 0: the address of the thread's own words.
 ///
 /// A forked child keeps the token of the thread that forked.
 #[inline]
 pub(crate) fn token() -> usize {
-    scope::thread_address()
+    core::ptr::from_ref(thread_words::words()) as usize
 }
 
 /// Whether this thread is panicking: then nothing may be refused, and slow paths bill root.

@@ -1,22 +1,28 @@
-//! How many CPU slots to use.
+//! How many CPUs there are, as a measure of how many operations can run at the same time.
 //!
-//! In the locked mode a slot is chosen by the thread's last choice and not by the CPU's number, so the number of
-//! CPUs is only a measure of how many operations can run at the same time; ids with holes, CPUs plugged in later and
-//! a missing `/sys` do no harm (hazard B11).
+//! No slot is looked up by it. A shared slot is chosen by the thread's last choice; a CPU's slot by the number that the
+//! kernel gives at that moment, with shared slots for numbers past the table. So ids with holes, CPUs plugged in
+//! later and a missing `/sys` do no harm (hazard B11).
 
 use core::num::NonZeroUsize;
 
 use once_cell::race::OnceNonZeroUsize;
 
-/// The most slots.
-pub(crate) const MAX_SLOTS: usize = 256;
+/// The most shared slots.
+pub(crate) const MAX_SHARED: usize = 256;
 
-static SLOTS: OnceNonZeroUsize = OnceNonZeroUsize::new();
+static CPUS: OnceNonZeroUsize = OnceNonZeroUsize::new();
 
-/// Slots in use: the CPUs this process may run on when it first allocates, at least two.
+/// The CPUs this process may run on when it first allocates, at least one.
 #[inline]
-pub(crate) fn slots() -> usize {
-    SLOTS.get_or_init(|| NonZeroUsize::new(allowed_cpus().clamp(2, MAX_SLOTS)).unwrap_or(NonZeroUsize::MIN)).get()
+pub(crate) fn cpus() -> usize {
+    CPUS.get_or_init(|| NonZeroUsize::new(allowed_cpus()).unwrap_or(NonZeroUsize::MIN)).get()
+}
+
+/// Shared slots: one for each CPU, at least two.
+#[inline]
+pub(crate) fn shared_slots() -> usize {
+    cpus().clamp(2, MAX_SHARED)
 }
 
 #[cfg(target_os = "linux")]
@@ -38,7 +44,7 @@ fn allowed_cpus() -> usize {
     usize::try_from(cpus).unwrap_or(1)
 }
 
-/// A good first slot for a thread: where it runs now. Only ever a hint.
+/// A good first shared slot for a thread: where it runs now. Only ever a hint.
 pub(crate) fn first_hint() -> u32 {
     #[cfg(target_os = "linux")]
     {

@@ -1,31 +1,57 @@
 //! All slots and the gate: entering one of them, and stopping them all.
 //!
-//! The order of locks, first to last: stop, slots by number, gate, adoptions, depot, bins, page heap, huge objects,
+//! The order of locks, first to last: stop, gate, slots by number, adoptions, depot, bins, page heap, huge objects,
 //! registry of tenants, arena. An operation holds one slot or the gate and takes later ones; of the last six at most
-//! two at a time, the arena being the second.
+//! two at a time, the arena being the second. Slots come into being inside the gate, so that whoever has closed it knows
+//! all there are.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crossbeam_utils::CachePadded;
-
+use super::claim::{self, MAX_CLAIMS};
+use super::fence::{self, Against};
 use super::gate::Gate;
-use super::slot::{Held, Slot, SlotData};
-use super::topology::{self, MAX_SLOTS};
-use crate::charge::scope::{self, AtGate};
+use super::mode;
+use super::rseq;
+use super::slot::{Held, Slot, SlotData, Standing, ARRAY_POINTERS, BUSY, IDLE, OF_CPU};
+use super::topology::{self, MAX_SHARED};
 use crate::charge::stock::{Entry as StockEntry, Stock};
 use crate::heap::arena;
 use crate::heap::os::os;
+use crate::life::thread_words::{words, AtGate, Claim};
 use crate::life::{fork, reentry};
 use crate::sync::backoff::Backoff;
 use crate::sync::owner_lock::OwnerLock;
 use crate::tenant::registry::MAX_TENANTS;
 
-static SLOTS: [CachePadded<Slot>; MAX_SLOTS] = [const { CachePadded::new(Slot::new()) }; MAX_SLOTS];
+/// CPUs with slots of their own: those with lower numbers.
+const MAX_CPUS: usize = 256;
+
+static SHARED: [Slot; MAX_SHARED] = [const { Slot::new() }; MAX_SHARED];
+static OF_CPUS: [Slot; MAX_CPUS] = [const { Slot::new() }; MAX_CPUS];
+static CLAIMED: [Slot; MAX_CLAIMS] = [const { Slot::new() }; MAX_CLAIMS];
+/// CPUs' slots from here on were never used.
+static HIGH_CPU: AtomicUsize = AtomicUsize::new(0);
+/// Claimed slots from here on were never used.
+static HIGH_CLAIM: AtomicUsize = AtomicUsize::new(0);
+
 static GATE: Gate = Gate::new();
 static STOP: OwnerLock = OwnerLock::new();
 
 /// Bytes mapped for one slot's stocks; touched where a tenant is served.
 const STOCK_BYTES: usize = MAX_TENANTS * size_of::<StockEntry>();
+
+/// Every slot that may ever have been entered. Complete while the caller keeps the gate closed.
+fn existing() -> impl Iterator<Item = &'static Slot> + Clone {
+    // relaxed (both): ordered by the gate where completeness matters
+    let (cpus, claims) = (HIGH_CPU.load(Ordering::Relaxed), HIGH_CLAIM.load(Ordering::Relaxed));
+    SHARED[..topology::shared_slots()].iter().chain(&OF_CPUS[..cpus]).chain(&CLAIMED[..claims])
+}
+
+/// Slots that may hold something.
+pub(crate) fn slots() -> usize {
+    existing().count()
+}
 
 /// Where an operation runs.
 pub(crate) enum Entry {
@@ -33,6 +59,16 @@ pub(crate) enum Entry {
     Slot(Held<'static>),
     /// On none: every slot is busy, or there is no memory for one.
     Gate(#[allow(dead_code)] Inside),
+}
+
+/// Notes where this thread stands, in program order with what comes before and after as its signal handlers see it.
+#[inline]
+fn set_at_gate(at: AtGate) {
+    // pairs: itself - no other thread reads the word; the fences keep the compiler from moving the count past it
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    words().gate.set(at);
+    // pairs: as above
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// Inside the gate until dropped.
@@ -46,53 +82,126 @@ impl Drop for Inside {
         if self.before == AtGate::Inside {
             return GATE.leave();
         }
-        scope::set_at_gate(AtGate::Between);
+        set_at_gate(AtGate::Between);
         GATE.leave();
-        scope::set_at_gate(self.before);
+        set_at_gate(self.before);
     }
 }
 
-/// Enters the slot this thread used last, else another, else the gate. Waits only while the world is stopped.
+/// The slot that is this thread's first choice.
+#[inline(always)]
+pub(crate) fn own_slot() -> &'static Slot {
+    // SAFETY: the word always points to a static slot.
+    unsafe { &*crate::life::thread_words::slot() }
+}
+
+/// Enters the thread's own slot or its CPU's, else a shared one, else the gate. Waits only while the world is stopped.
 #[inline]
 pub(crate) fn enter() -> Entry {
-    if let Some(slot) = SLOTS.get(scope::slot_hint() as usize) {
-        if let Some(mut held) = slot.try_enter(reentry::token()) {
-            if held.data().is_some() {
-                return Entry::Slot(held);
-            }
-        }
+    match try_enter(own_slot()) {
+        Some(held) => Entry::Slot(held),
+        None => enter_other(),
     }
-    enter_other()
+}
+
+/// Enters a slot that is the thread's first choice.
+#[inline]
+fn try_enter(slot: &'static Slot) -> Option<Held<'static>> {
+    match slot.busy() {
+        IDLE => slot.try_enter_claimed(),
+        OF_CPU => rseq::enter(slot, reentry::token()).then(|| slot.entered_of_cpu()),
+        BUSY.. => None,
+    }
 }
 
 #[cold]
 fn enter_other() -> Entry {
-    let slots = topology::slots();
     let token = reentry::token();
     let mut backoff = Backoff::new();
     loop {
-        let hint = match scope::slot_hint() {
-            u32::MAX => {
-                fork::register();
-                topology::first_hint()
-            }
-            hint => hint,
-        };
-        for step in 0..slots {
-            let place = (hint as usize + step) % slots;
-            if let Some(mut held) = SLOTS[place].try_enter(token) {
-                if held.data().is_none() && !provide(&held) {
-                    continue;
-                }
-                scope::set_slot_hint(place as u32);
-                return Entry::Slot(held);
-            }
+        if let Some(held) = choose().and_then(try_enter).or_else(|| enter_shared_slot(token)) {
+            return Entry::Slot(held);
         }
         if let Some(inside) = enter_gate() {
             return Entry::Gate(inside);
         }
         wait_for_start(&mut backoff);
     }
+}
+
+/// Makes another slot the thread's first choice, if there is one that it may have.
+fn choose() -> Option<&'static Slot> {
+    let words = words();
+    let mode = mode::get();
+    let asks = match words.claim.get() {
+        Claim::Unasked => {
+            fork::register();
+            true
+        }
+        Claim::None => claim::may_ask(),
+        // Its own slot is busy, or being stopped.
+        Claim::Held => return None,
+        Claim::Over => false,
+    };
+    if asks {
+        // A signal handler that comes in between does not ask.
+        words.claim.set(Claim::None);
+        if mode.has_claims() {
+            let inside = enter_gate()?;
+            let slot = claim::claim(&CLAIMED, &HIGH_CLAIM);
+            drop(inside);
+            if slot.is_some() {
+                return slot;
+            }
+        }
+    }
+    if !mode.has_sequences() {
+        return None;
+    }
+    let slot = cpu_slot(rseq::cpu()?)?;
+    words.slot.set(slot);
+    Some(slot)
+}
+
+/// The slot of a CPU, made when it is first asked for.
+fn cpu_slot(cpu: u32) -> Option<&'static Slot> {
+    let slot = OF_CPUS.get(cpu as usize)?;
+    if slot.is_of_cpu() {
+        return Some(slot);
+    }
+    let _inside = enter_gate()?;
+    // pairs: world::existing - by the gate, which the stopper closes first
+    HIGH_CPU.fetch_max(cpu as usize + 1, Ordering::Relaxed);
+    // One thread at a time.
+    let _held = slot.try_enter_shared(reentry::token())?;
+    if !slot.is_of_cpu() {
+        if !provide(slot) {
+            return None;
+        }
+        slot.assign_to_cpu(cpu);
+    }
+    Some(slot)
+}
+
+/// Enters the shared slot this thread used last, or another.
+fn enter_shared_slot(token: usize) -> Option<Held<'static>> {
+    let words = words();
+    let hint = match words.shared.get() {
+        u16::MAX => topology::first_hint() as usize,
+        hint => usize::from(hint),
+    };
+    let slots = topology::shared_slots();
+    for step in 0..slots {
+        let place = (hint + step) % slots;
+        if let Some(mut held) = SHARED[place].try_enter_shared(token) {
+            if !held.data().is_provided() && !provide(&SHARED[place]) {
+                continue;
+            }
+            words.shared.set(place as u16);
+            return Some(held);
+        }
+    }
+    None
 }
 
 /// Waits while the world is stopped. Whoever has stopped it itself, and is here by a signal, would wait for ever.
@@ -109,7 +218,7 @@ fn wait_for_start(backoff: &mut Backoff) {
 /// thread. It goes in at once; the closer waits for both. One that interrupted its thread on the threshold cannot know
 /// which is the case, and ends the process rather than hang (hazard B17).
 fn enter_gate() -> Option<Inside> {
-    let before = scope::at_gate();
+    let before = words().gate.get();
     match before {
         AtGate::Inside => GATE.enter_again(),
         AtGate::Between => {
@@ -118,9 +227,9 @@ fn enter_gate() -> Option<Inside> {
             }
         }
         AtGate::Outside => {
-            scope::set_at_gate(AtGate::Between);
+            set_at_gate(AtGate::Between);
             let entered = GATE.try_enter();
-            scope::set_at_gate(if entered { AtGate::Inside } else { AtGate::Outside });
+            set_at_gate(if entered { AtGate::Inside } else { AtGate::Outside });
             return entered.then(|| Inside { before });
         }
     }
@@ -139,89 +248,102 @@ pub(crate) fn enter_shared() -> Inside {
     }
 }
 
-/// Makes a slot's content. `false`: out of memory.
+/// Makes a slot's content. `false`: out of memory. The caller has sole use of the slot, which has none.
 #[cold]
-fn provide(held: &Held<'_>) -> bool {
-    let Some(stock) = os().map(STOCK_BYTES.next_multiple_of(os().page_size()), os().page_size()) else { return false };
-    let Some(data) = arena::alloc(size_of::<SlotData>(), 64) else {
+pub(crate) fn provide(slot: &Slot) -> bool {
+    let bytes = STOCK_BYTES.next_multiple_of(os().page_size());
+    let Some(stock) = os().map(bytes, os().page_size()) else { return false };
+    let Some(arrays) = arena::alloc(ARRAY_POINTERS * size_of::<*mut u8>(), 64) else {
         // SAFETY: mapped just now and used by nobody.
-        unsafe { os().unmap(stock, STOCK_BYTES.next_multiple_of(os().page_size())) };
+        unsafe { os().unmap(stock, bytes) };
         return false;
     };
-    let data: NonNull<SlotData> = data.cast();
-    // SAFETY: the array is zeroed, and the slot's alone.
-    let stock = unsafe { Stock::new(stock.as_ptr().cast(), MAX_TENANTS) };
-    // SAFETY: the memory is ours, large and aligned enough.
-    unsafe { data.write(SlotData::new(stock)) };
-    // SAFETY: `held` holds the slot, which had no content; arena memory lives for ever.
-    unsafe { held.slot().provide(data) };
+    // SAFETY: the entries are zeroed and the slot's alone; so are the arrays, which live for ever as arena memory does; the
+    // caller has sole use of the slot.
+    unsafe {
+        let stock = Stock::new(stock.as_ptr().cast(), MAX_TENANTS);
+        *slot.data() = SlotData::new(stock, NonNull::as_ptr(arrays).cast());
+    }
     true
 }
 
 /// Whether this thread is inside a slot or the gate, or on its threshold: then this is a signal handler that interrupted
 /// it there. Whatever waits for others from here would have them wait for this thread in turn (hazard B17).
 fn is_inside(token: usize) -> bool {
-    scope::at_gate() != AtGate::Outside || SLOTS[..topology::slots()].iter().any(|slot| slot.is_held_by(token))
-}
-
-/// Calls `each` with the content of one slot after another, waiting for each; not at all from a signal handler that
-/// interrupted an operation.
-pub(crate) fn each_slot(mut each: impl FnMut(&mut SlotData)) {
-    let token = reentry::token();
-    if is_inside(token) {
-        return;
-    }
-    for slot in &SLOTS[..topology::slots()] {
-        hold(slot, token);
-        // SAFETY: the slot is held.
-        if let Some(data) = unsafe { slot.data() } {
-            each(data);
-        }
-        slot.leave();
-    }
-}
-
-/// Waits for a slot. The calling thread is inside none.
-fn hold(slot: &Slot, token: usize) {
-    if slot.wait(token).is_err() {
-        reentry::die("a thread waits for a slot that it is inside of");
-    }
+    words().gate.get() != AtGate::Outside || existing().any(|slot| slot.is_held_by(token))
 }
 
 /// The world at a stop: no operation is under way anywhere. Starts again when dropped.
 pub(crate) struct Stopped(());
 
 /// Stops the world. `None`: the calling thread is itself inside an operation, or has stopped the world itself,
-/// interrupted by a signal.
+/// interrupted by a signal; or the kernel refuses the fence, which it did not when the mode was decided.
 pub(crate) fn stop() -> Option<Stopped> {
     let token = reentry::token();
     if is_inside(token) {
         return None;
     }
     STOP.lock(token).ok()?;
-    for slot in &SLOTS[..topology::slots()] {
-        hold(slot, token);
-    }
     GATE.close();
-    Some(Stopped(()))
+    for slot in existing() {
+        if slot.stop(token).is_err() {
+            reentry::die("a thread waits for a slot that it is inside of");
+        }
+    }
+    let stopped = Stopped(());
+    if wait_for_operations() { Some(stopped) } else { None }
+}
+
+/// Waits until all slots, whose further use is barred, are idle. `false`: the kernel refuses the fence.
+fn wait_for_operations() -> bool {
+    // relaxed (both): the gate is closed
+    let (cpus, claims) = (HIGH_CPU.load(Ordering::Relaxed), HIGH_CLAIM.load(Ordering::Relaxed));
+    loop {
+        if (claims > 0 && !fence::heavy(Against::Threads)) || (cpus > 0 && !fence::heavy(Against::Sequences)) {
+            return false;
+        }
+        let mut again = false;
+        for slot in existing() {
+            let mut backoff = Backoff::new();
+            loop {
+                match slot.standing() {
+                    Standing::Idle => break,
+                    Standing::Entered => backoff.wait(),
+                    Standing::Open => {
+                        slot.shut();
+                        again = true;
+                        break;
+                    }
+                }
+            }
+        }
+        if !again {
+            return true;
+        }
+    }
 }
 
 impl Stopped {
     /// The content of every slot that has any.
     pub(crate) fn slots(&mut self) -> impl Iterator<Item = &mut SlotData> {
         // SAFETY: the stop holds every slot, is borrowed mutably, and hands out each content once.
-        SLOTS[..topology::slots()].iter().filter_map(|slot| unsafe { slot.data() })
+        existing().map(|slot| unsafe { slot.data() }).filter(|data| data.is_provided())
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        GATE.open();
-        for slot in &SLOTS[..topology::slots()] {
-            slot.leave();
+        for slot in existing() {
+            slot.start();
         }
+        GATE.open();
         STOP.unlock();
     }
+}
+
+/// In a fork's child, with the world at a stop.
+pub(crate) fn after_fork() {
+    claim::after_fork(&CLAIMED);
 }
 
 /// Bytes mapped for the stocks of slots that exist.

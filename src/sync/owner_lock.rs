@@ -49,6 +49,13 @@ impl OwnerLock {
         Ok(())
     }
 
+    /// Whether nobody holds it, at this moment.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        // pairs: owner_lock::unlock - everything the last holder wrote under the lock
+        self.owner_shared.load(Ordering::Acquire) == 0
+    }
+
     /// Whether the thread with that token holds it.
     #[inline]
     pub fn is_held_by(&self, token: usize) -> bool {

@@ -114,9 +114,9 @@ pub(crate) fn each_cached(stopped: &mut Stopped, mut each: impl FnMut(Class, *mu
         for class in (0..CLASSES as u8).map(Class) {
             let magazines = &slot.magazines[class.0 as usize];
             if !magazines.is_valid() {
-                return Err(Corrupt("a magazine's lengths contradict its capacity", 0));
+                return Err(Corrupt("a magazine's bounds contradict one another", 0));
             }
-            for &object in magazines.contents().into_iter().flatten() {
+            for &object in magazines.objects() {
                 each(class, object);
             }
         }

@@ -39,11 +39,16 @@ pub(crate) fn retire(mut id: Tag) {
     }
 }
 
-/// Takes the stocks of a tenant that was just marked retired, from one slot after another: nobody would ever use them,
-/// and they would keep its id. Bytes that come back to it later find no room in a stock. If the id has a new tenant by
-/// now, that loses its stocks, which is harmless.
+/// Takes the stocks of a tenant that was just marked retired: nobody would ever use them, and they would keep its id. Bytes
+/// that come back to it later find no room in a stock. If the id has a new tenant by now, that loses its stocks, which
+/// is harmless. A tenant that nothing is charged to has none.
 fn drain_stocks(id: Tag) {
-    world::each_slot(|slot| drain::drain_stock(&Registry, &mut slot.stock, id));
+    if registry::node(id).counter.usage() == 0 {
+        return;
+    }
+    if let Some(mut stopped) = world::stop() {
+        stopped.slots().for_each(|slot| drain::drain_stock(&Registry, &mut slot.stock, id));
+    }
 }
 
 /// A tenant's name on the heap, billed to root.

@@ -12,7 +12,7 @@ use crate::charge::stock::STOCK_MAX;
 use crate::heap::size_class::{Class, CLASSES, INFO, TAG_BYTES};
 use crate::heap::tag::{self, Tag};
 use crate::heap::{arena, huge, page_heap, request};
-use crate::percpu::{topology, world};
+use crate::percpu::{mode, world};
 
 /// A tenant's figures at one moment, in bytes. Names follow cgroup v2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +56,10 @@ pub struct ClassUsage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapStats {
-    /// How CPU slots are entered: `"locked"`.
+    /// How CPU slots are entered: `"threads+rseq"`, `"threads"`, `"rseq"` or `"locked"`. Decided when the process first
+    /// allocates, by what the system has, or by the environment variable `ALLOTMENT_MODE`.
     pub mode: &'static str,
-    /// CPU slots (a number).
+    /// CPU slots in existence (a number): those of threads, of CPUs, and shared.
     pub slots: usize,
     /// The most that [`Tenant::usage`] of a tenant without descendants may show above the live truth: two magazines of
     /// every class and a stock per CPU slot, and the depot. An allocation under way adds at most half a magazine's
@@ -99,17 +100,17 @@ fn slack_bound() -> usize {
         .iter()
         .map(|info| {
             let magazine = usize::from(info.magazine) * (info.size as usize + TAG_BYTES);
-            magazine * (2 * topology::slots() + usize::from(info.depot))
+            magazine * (2 * world::slots() + usize::from(info.depot))
         })
         .sum();
-    magazines + topology::slots() * STOCK_MAX
+    magazines + world::slots() * STOCK_MAX
 }
 
 /// The heap's figures. Stops all allocation for tens of microseconds per CPU.
 ///
 /// ```
 /// let stats = allotment::stats();
-/// assert_eq!(stats.mode, "locked");
+/// assert!(["threads+rseq", "threads", "rseq", "locked"].contains(&stats.mode));
 /// ```
 pub fn stats() -> HeapStats {
     let ids = registry::ids_used();
@@ -125,10 +126,10 @@ pub fn stats() -> HeapStats {
     let (metadata, metadata_used) = arena::footprint();
     let (huge, kept) = huge::footprint();
     HeapStats {
-        mode: "locked",
-        slots: topology::slots(),
+        mode: mode::get().name(),
+        slots: world::slots(),
         slack_bound: slack_bound(),
-        slack_per_descendant: topology::slots() * STOCK_MAX,
+        slack_per_descendant: world::slots() * STOCK_MAX,
         mapped: segments + huge + kept,
         slabs,
         large: span_large + huge,
