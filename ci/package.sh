@@ -14,7 +14,7 @@ files=$(cargo package --list --allow-dirty --offline --package allotment)
 for file in Cargo.toml README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/lib.rs examples/quickstart.rs; do
     grep -qxF "$file" <<<"$files" || { echo "package: $file is not in it"; exit 1; }
 done
-if grep -E '^(ci|\.ci|loom-tests|benches)/' <<<"$files"; then
+if grep -E '^(ci|\.ci|loom-tests|benches|fast-path)/' <<<"$files"; then
     echo "package: the workspace's own things are in it"
     exit 1
 fi
