@@ -25,7 +25,7 @@ situations=(
     "scope empty"
 )
 # Of the package: `pretend-rseq` once allotment::testing has a function of that name. Callgrind has no rseq of its own.
-features=
+features=pretend-rseq
 few=20000
 many=80000
 

@@ -60,12 +60,12 @@ pub(crate) fn claim(slots: &'static [Slot], high: &AtomicUsize) -> Option<&'stat
         return None;
     }
     let place = (0..limit).find(|&place| slots[place].try_claim(token))?;
-    // pairs: world::existing - by the gate, which the stopper closes first
+    // pairs: Slots::existing - by the gate, which the stopper closes first
     high.fetch_max(place + 1, Ordering::Relaxed);
     let slot = &slots[place];
     // relaxed: read behind the mode, see `prepare`
     let key = KEY.load(Ordering::Relaxed).wrapping_sub(1);
-    // SAFETY: the slot is the thread's, and nobody stops it while the gate is held.
+    // SAFETY: the slot is the thread's; who stops it looks at its content when the gate is closed.
     let provided = unsafe { slot.data() }.is_provided() || world::provide(slot);
     // SAFETY: the key was made by `prepare`.
     if !provided || unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, core::ptr::from_ref(slot).cast()) } != 0

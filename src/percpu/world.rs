@@ -1,9 +1,10 @@
 //! All slots and the gate: entering one of them, and stopping them all.
 //!
-//! The order of locks, first to last: stop, gate, slots by number, adoptions, depot, bins, page heap, huge objects,
+//! The order of locks, first to last: stop, slots by number, gate, adoptions, depot, bins, page heap, huge objects,
 //! registry of tenants, arena. An operation holds one slot or the gate and takes later ones; of the last six at most
 //! two at a time, the arena being the second. Slots come into being inside the gate, so that whoever has closed it knows
-//! all there are.
+//! all there are. It is closed last, when no thread is inside a slot: one that is may be interrupted by a signal handler,
+//! which finds its slot busy and needs the gate.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -41,16 +42,38 @@ static STOP: OwnerLock = OwnerLock::new();
 /// Bytes mapped for one slot's stocks; touched where a tenant is served.
 const STOCK_BYTES: usize = MAX_TENANTS * size_of::<StockEntry>();
 
-/// Every slot that may ever have been entered. Complete while the caller keeps the gate closed.
-fn existing() -> impl Iterator<Item = &'static Slot> + Clone {
-    // relaxed (both): ordered by the gate where completeness matters
-    let (cpus, claims) = (HIGH_CPU.load(Ordering::Relaxed), HIGH_CLAIM.load(Ordering::Relaxed));
-    SHARED[..topology::shared_slots()].iter().chain(&OF_CPUS[..cpus]).chain(&CLAIMED[..claims])
+/// How many slots there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slots {
+    shared: usize,
+    cpus: usize,
+    claims: usize,
+}
+
+impl Slots {
+    const NONE: Slots = Slots { shared: 0, cpus: 0, claims: 0 };
+
+    /// All that may ever have been entered. No more are made while the gate is closed.
+    fn existing() -> Slots {
+        // relaxed (both): ordered by the gate where completeness matters
+        let (cpus, claims) = (HIGH_CPU.load(Ordering::Relaxed), HIGH_CLAIM.load(Ordering::Relaxed));
+        Slots { shared: topology::shared_slots(), cpus, claims }
+    }
+
+    fn iter(self) -> impl Iterator<Item = &'static Slot> {
+        self.beyond(Slots::NONE)
+    }
+
+    /// Those that are not among `others`, which were fewer.
+    fn beyond(self, others: Slots) -> impl Iterator<Item = &'static Slot> {
+        let cpus = OF_CPUS[others.cpus..self.cpus].iter();
+        SHARED[others.shared..self.shared].iter().chain(cpus).chain(&CLAIMED[others.claims..self.claims])
+    }
 }
 
 /// Slots that may hold something.
 pub(crate) fn slots() -> usize {
-    existing().count()
+    Slots::existing().iter().count()
 }
 
 /// Where an operation runs.
@@ -170,7 +193,7 @@ fn cpu_slot(cpu: u32) -> Option<&'static Slot> {
         return Some(slot);
     }
     let _inside = enter_gate()?;
-    // pairs: world::existing - by the gate, which the stopper closes first
+    // pairs: Slots::existing - by the gate, which the stopper closes first
     HIGH_CPU.fetch_max(cpu as usize + 1, Ordering::Relaxed);
     // One thread at a time.
     let _held = slot.try_enter_shared(reentry::token())?;
@@ -270,11 +293,11 @@ pub(crate) fn provide(slot: &Slot) -> bool {
 /// Whether this thread is inside a slot or the gate, or on its threshold: then this is a signal handler that interrupted
 /// it there. Whatever waits for others from here would have them wait for this thread in turn (hazard B17).
 fn is_inside(token: usize) -> bool {
-    words().gate.get() != AtGate::Outside || existing().any(|slot| slot.is_held_by(token))
+    words().gate.get() != AtGate::Outside || Slots::existing().iter().any(|slot| slot.is_held_by(token))
 }
 
 /// The world at a stop: no operation is under way anywhere. Starts again when dropped.
-pub(crate) struct Stopped(());
+pub(crate) struct Stopped(Slots);
 
 /// Stops the world. `None`: the calling thread is itself inside an operation, or has stopped the world itself,
 /// interrupted by a signal; or the kernel refuses the fence, which it did not when the mode was decided.
@@ -284,26 +307,36 @@ pub(crate) fn stop() -> Option<Stopped> {
         return None;
     }
     STOP.lock(token).ok()?;
-    GATE.close();
-    for slot in existing() {
-        if slot.stop(token).is_err() {
-            reentry::die("a thread waits for a slot that it is inside of");
+    let mut stopped = Slots::NONE;
+    loop {
+        let all = Slots::existing();
+        for slot in all.beyond(stopped) {
+            if slot.stop(token).is_err() {
+                reentry::die("a thread waits for a slot that it is inside of");
+            }
         }
+        stopped = all;
+        if !wait_for_operations(stopped) {
+            start(stopped);
+            return None;
+        }
+        GATE.close();
+        if Slots::existing() == stopped {
+            return Some(Stopped(stopped));
+        }
+        // One was made meanwhile, inside the gate.
+        GATE.open();
     }
-    let stopped = Stopped(());
-    if wait_for_operations() { Some(stopped) } else { None }
 }
 
-/// Waits until all slots, whose further use is barred, are idle. `false`: the kernel refuses the fence.
-fn wait_for_operations() -> bool {
-    // relaxed (both): the gate is closed
-    let (cpus, claims) = (HIGH_CPU.load(Ordering::Relaxed), HIGH_CLAIM.load(Ordering::Relaxed));
+/// Waits until slots, whose further use is barred, are idle. `false`: the kernel refuses the fence.
+fn wait_for_operations(slots: Slots) -> bool {
     loop {
-        if (claims > 0 && !fence::heavy(Against::Threads)) || (cpus > 0 && !fence::heavy(Against::Sequences)) {
+        if (slots.claims > 0 && !fence::heavy(Against::Threads)) || (slots.cpus > 0 && !fence::heavy(Against::Sequences)) {
             return false;
         }
         let mut again = false;
-        for slot in existing() {
+        for slot in slots.iter() {
             let mut backoff = Backoff::new();
             loop {
                 match slot.standing() {
@@ -323,21 +356,23 @@ fn wait_for_operations() -> bool {
     }
 }
 
+fn start(slots: Slots) {
+    slots.iter().for_each(Slot::start);
+    STOP.unlock();
+}
+
 impl Stopped {
     /// The content of every slot that has any.
     pub(crate) fn slots(&mut self) -> impl Iterator<Item = &mut SlotData> {
         // SAFETY: the stop holds every slot, is borrowed mutably, and hands out each content once.
-        existing().map(|slot| unsafe { slot.data() }).filter(|data| data.is_provided())
+        self.0.iter().map(|slot| unsafe { slot.data() }).filter(|data| data.is_provided())
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        for slot in existing() {
-            slot.start();
-        }
         GATE.open();
-        STOP.unlock();
+        start(self.0);
     }
 }
 
