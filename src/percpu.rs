@@ -37,4 +37,4 @@ pub(crate) mod topology;
 pub(crate) mod world;
 
 #[cfg(not(loom))]
-pub(crate) use world::{enter, Entry};
+pub(crate) use world::{enter, own_slot, try_enter, Entry};

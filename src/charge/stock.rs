@@ -91,6 +91,26 @@ impl Stock {
         sum - keep as usize
     }
 
+    /// Takes `bytes` from `to`, which uses them from now on, and adds as many to `from`, which no longer does. `false`:
+    /// `to` has not got them here, or `from` has no room for them; then nothing has changed.
+    #[inline(always)]
+    pub(crate) fn exchange(&mut self, from: Tag, to: Tag, bytes: usize) -> bool {
+        if usize::from(from.0.max(to.0)) >= self.len {
+            return false;
+        }
+        // SAFETY: both indices are below `len`, and by `new`'s contract the array is ours alone. One at a time.
+        unsafe {
+            let (from, to) = (self.entries.add(usize::from(from.0)), self.entries.add(usize::from(to.0)));
+            let (fits, paid) = ((*from).bytes as usize + bytes <= (*from).ceiling as usize, (*to).bytes as usize >= bytes);
+            if !fits || !paid {
+                return false;
+            }
+            (*to).bytes -= bytes as u32;
+            (*from).bytes += bytes as u32;
+        }
+        true
+    }
+
     /// Takes all of a tenant's bytes, and forgets its ceiling: the next bytes that come back ask for room again, which
     /// a retired tenant has none of.
     pub fn drain(&mut self, id: Tag) -> usize {
@@ -121,6 +141,11 @@ mod tests {
         assert_eq!(stock.put(id, 900, || unreachable!()), 0);
         assert_eq!(stock.put(id, 200, || unreachable!()), 1100);
         assert_eq!(stock.bytes(id), 1000);
+        assert!(!stock.exchange(id, Tag(2), 1) && !stock.exchange(Tag(2), id, 1), "nothing to pay with, no room");
+        assert_eq!(stock.add(Tag(2), 10), 0);
+        assert!(stock.exchange(id, Tag(2), 10));
+        assert_eq!((stock.bytes(id), stock.bytes(Tag(2))), (1010, 0));
+        assert!(stock.exchange(Tag(2), id, 10) && !stock.exchange(Tag(4), id, 1));
         assert!(stock.take(id, 999));
         assert!(!stock.take(id, 2));
         assert_eq!(stock.drain(id), 1);

@@ -26,17 +26,24 @@ pub(crate) enum Failure {
     Refused(Refused, usize),
 }
 
-/// The usual allocation: the object on top belongs to `owner` already, so there is nothing to pay.
-#[inline]
-pub(crate) fn alloc_own(slot: &mut SlotData, class: Class, owner: Tag) -> Option<*mut u8> {
-    let magazines = &mut slot.magazines[class.0 as usize];
-    let object = magazines.pop()?;
+/// The usual allocation: there is an object, and it belongs to `owner` already, or can be paid for from the slot's
+/// stock. `None`: it takes more than that.
+#[inline(always)]
+pub(crate) fn alloc_cached(slot: &mut SlotData, class: Class, owner: Tag) -> Option<*mut u8> {
+    let SlotData { magazines, stock, .. } = slot;
+    let magazines = &mut magazines[class.0 as usize];
+    let object = magazines.peek()?;
     // SAFETY: objects in magazines are slots of slabs of their class; the slot is held.
     unsafe {
-        if tag::get(class, object) != owner {
-            magazines.push(object);
-            return None;
+        let last = tag::get(class, object);
+        if last != owner {
+            // As in `transfer`.
+            if Registry.is_pressured(last) || !stock.exchange(last, owner, class.charge()) {
+                return None;
+            }
+            tag::set(class, object, owner);
         }
+        magazines.drop_top();
         mark_live(class, object);
     }
     Some(object)
@@ -128,9 +135,13 @@ fn refill(slot: &mut SlotData, class: Class, payer: Payer) -> Result<(), Failure
 /// `object` is a live object of `class` that nobody uses any more.
 #[inline]
 pub(crate) unsafe fn dealloc(slot: &mut SlotData, class: Class, object: *mut u8) {
-    // SAFETY: the caller's promise.
-    if pressure::any() && unsafe { uncharge_eagerly(class, object) } {
-        return;
+    if pressure::any() {
+        // SAFETY: the caller's promise.
+        if unsafe { uncharge_eagerly(class, object) } {
+            return;
+        }
+    } else {
+        slot.set_eager(false);
     }
     if !slot.magazines[class.0 as usize].push(object) {
         // SAFETY: the caller's promise.

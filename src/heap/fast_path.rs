@@ -4,98 +4,92 @@
 //! Everything here either succeeds without a call or goes on, by a tail call, in `request.rs`, which does the same again
 //! with all the cases there are. A slot of the thread's own is tried in Rust, a CPU's by a restartable sequence in
 //! assembly; a thread that has neither has [`NO_SLOT`](crate::percpu::slot::NO_SLOT), which is always busy, so that
-//! there is no third test. `ci/fast_path.sh` counts the instructions.
+//! there is no third test. What is not served here goes to different functions for different reasons: else the compiler
+//! makes one condition of two, which takes more instructions. `ci/fast_path.sh` counts them.
 //!
-//! A free of a thread that shares the slot with nobody needs no look at any header: the size class comes from the
-//! layout, and the object's charge stays where it is.
+//! A free needs no look at any header: the size class comes from the layout, and the object's charge stays where it is.
+//! Nor does it ask whether a tenant is under pressure, when charges do not stay: then the slot's table names no magazine
+//! that has room.
 
 use core::alloc::Layout;
 
 use super::request;
 use super::size_class::{Class, FAST_MAX, FAST_SLAB, TAGS, TAG_BYTES};
 use super::slab::{self, HARDENED};
-use crate::charge::pressure;
 use crate::life::thread_words::tenant;
 use crate::percpu::rseq;
-use crate::percpu::slot::{BUSY, IDLE, OF_CPU};
+use crate::percpu::slot::{ALLOCS, FREES, IDLE};
 use crate::percpu::world::own_slot;
 
-/// Whether a layout is served here. Classes serve alignments up to 16 by their sizes alone.
-#[inline(always)]
-fn is_fast(layout: Layout) -> bool {
-    layout.size() <= FAST_MAX && layout.align() <= 16
-}
+/// Classes serve alignments up to this by their sizes alone.
+const FAST_ALIGN: usize = 16;
 
-/// The step of sizes: see [`record`](crate::percpu::slot::Slot::record).
-#[inline(always)]
-fn step(layout: Layout) -> usize {
-    (layout.size() + 15) / 16
-}
-
-/// The tag of an object that is served here; its class's shift is known.
+/// The tag of a cached object that is served here; its class's shift is known.
 ///
 /// # Safety
-/// A slot of a slab of a class up to [`FAST_MAX`].
+/// A slot of a slab of a class up to [`FAST_MAX`], in a magazine of a slot that the caller has entered.
 #[inline(always)]
 unsafe fn tag_of(object: *mut u8, shift: u8) -> u16 {
+    const { assert!(FAST_SLAB == 1 << 16) };
     let address = object as usize;
-    let index = (address & (FAST_SLAB - 1)) >> (shift & 31);
-    let tag = (address & !(FAST_SLAB - 1)) + TAGS + TAG_BYTES * index;
-    // SAFETY: as in `tag::word`, of which this is the special case.
-    let word = unsafe { core::sync::atomic::AtomicU16::from_ptr(core::ptr::with_exposed_provenance_mut(tag)) };
-    // relaxed: as in `tag::get`
-    word.load(core::sync::atomic::Ordering::Relaxed)
+    let index = u32::from(address as u16).wrapping_shr(u32::from(shift));
+    let tag = (address & !(FAST_SLAB - 1)) + TAGS + TAG_BYTES * index as usize;
+    // SAFETY: the word of `tag::word`, of which this is the special case. Read plainly, which the compiler makes part of a
+    // comparison: while an object is cached, only whoever has entered its slot writes its tag.
+    unsafe { core::ptr::with_exposed_provenance::<u16>(tag).read() }
 }
 
 /// `GlobalAlloc::alloc`.
 #[inline(always)]
 pub(crate) fn allocate(layout: Layout) -> *mut u8 {
-    if !is_fast(layout) {
-        return request::allocate(layout);
+    let (size, align) = (layout.size(), layout.align());
+    if size > FAST_MAX {
+        return request::allocate_bigger(size, align);
+    }
+    if align > FAST_ALIGN {
+        return request::allocate_aligned(size, align);
     }
     let slot = own_slot();
-    match slot.busy() {
-        IDLE => {
-            if !slot.enter_claimed() {
-                return request::allocate(layout);
-            }
-            // SAFETY: the slot is entered, and a claimed slot is provided for.
-            let record = unsafe { slot.record(step(layout)) };
-            if let Some(object) = record.peek() {
-                // SAFETY: objects in magazines are slots of slabs of their class.
-                if unsafe { tag_of(object, record.shift()) } == tenant() {
-                    // SAFETY: there is an object.
-                    unsafe { record.drop_top() };
-                    mark_live(layout, object);
-                    slot.leave_claimed();
-                    return object;
-                }
-            }
-            slot.leave_claimed();
-            request::allocate(layout)
+    let busy = slot.busy_of_own();
+    if busy < IDLE {
+        // SAFETY: a CPU's slot was opened before it was any thread's choice; the size was looked at.
+        let object = unsafe { rseq::pop(slot, size, tenant()) };
+        if object.is_null() {
+            return request::allocate(size, align);
         }
-        OF_CPU => {
-            // SAFETY: a CPU's slot was opened before it was any thread's choice.
-            let object = unsafe { rseq::pop(slot, step(layout), tenant()) };
-            if object.is_null() {
-                return request::allocate(layout);
-            }
-            mark_live(layout, object);
-            object
-        }
-        BUSY.. => request::allocate(layout),
+        return mark_live(layout, object);
     }
+    if busy > IDLE {
+        return request::allocate_elsewhere(size, align);
+    }
+    if slot.enter_idle() {
+        // SAFETY: the slot is entered, and a claimed slot is provided for.
+        let record = unsafe { slot.record(ALLOCS, size) };
+        if let Some(object) = record.peek() {
+            let tenant = tenant();
+            // SAFETY: objects in magazines are slots of slabs of their class; the slot is entered.
+            if tenant == unsafe { tag_of(object, record.shift()) } {
+                // SAFETY: there is an object.
+                unsafe { record.drop_top() };
+                slot.leave_claimed();
+                return mark_live(layout, object);
+            }
+        }
+        slot.leave_claimed();
+    }
+    request::allocate(size, align)
 }
 
 /// In hardened builds: see [`slab::mark_live`].
 #[inline(always)]
-fn mark_live(layout: Layout, object: *mut u8) {
+fn mark_live(layout: Layout, object: *mut u8) -> *mut u8 {
     if HARDENED {
         if let Some(class) = Class::of(layout.size(), layout.align()) {
             // SAFETY: the object was taken from a magazine of its class.
             unsafe { slab::mark_live(class, object) };
         }
     }
+    object
 }
 
 /// `GlobalAlloc::dealloc`.
@@ -104,27 +98,38 @@ fn mark_live(layout: Layout, object: *mut u8) {
 /// `object` was allocated here with this layout, and nobody uses it any more.
 #[inline(always)]
 pub(crate) unsafe fn deallocate(object: *mut u8, layout: Layout) {
-    // Hardened builds check each free, where there is room for it.
-    if !is_fast(layout) || pressure::any() || HARDENED {
+    let (size, align) = (layout.size(), layout.align());
+    if size > FAST_MAX {
         // SAFETY: the caller's promise.
-        return unsafe { request::deallocate(object, layout) };
+        return unsafe { request::deallocate_bigger(object, size, align) };
+    }
+    // Hardened builds check each free, where there is room for it.
+    if align > FAST_ALIGN || HARDENED {
+        // SAFETY: the caller's promise.
+        return unsafe { request::deallocate_aligned(object, size, align) };
     }
     let slot = own_slot();
-    let freed = match slot.busy() {
-        IDLE => {
-            slot.enter_claimed() && {
-                // SAFETY: the slot is entered, and a claimed slot is provided for.
-                let freed = unsafe { slot.record(step(layout)) }.push(object);
-                slot.leave_claimed();
-                freed
-            }
-        }
+    let busy = slot.busy_of_own();
+    if busy < IDLE {
         // SAFETY: a CPU's slot was opened before it was any thread's choice; the object is the caller's to give.
-        OF_CPU => unsafe { rseq::push(slot, step(layout), object) },
-        BUSY.. => false,
-    };
-    if !freed {
-        // SAFETY: the caller's promise.
-        unsafe { request::deallocate(object, layout) }
+        if !unsafe { rseq::push(slot, size, object) } {
+            // SAFETY: the caller's promise.
+            unsafe { request::deallocate(object, size, align) };
+        }
+        return;
     }
+    if busy > IDLE {
+        // SAFETY: the caller's promise.
+        return unsafe { request::deallocate_elsewhere(object, size, align) };
+    }
+    if slot.enter_idle() {
+        // SAFETY: the slot is entered, and a claimed slot is provided for.
+        let freed = unsafe { slot.record(FREES, size) }.push(object);
+        slot.leave_claimed();
+        if freed {
+            return;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { request::deallocate(object, size, align) }
 }

@@ -17,23 +17,43 @@ use crate::charge::counter::{accept, give_back, reserve, uncharge, Refused, Rule
 use crate::charge::limit::{self, Patience, Payer, Verdict};
 use crate::charge::scope::{self, Scope};
 use crate::life::reentry;
-use crate::percpu::{enter, Entry};
+use crate::percpu::{enter, own_slot, try_enter, Entry};
 use crate::tenant::registry::{self, Registry};
 
-/// `GlobalAlloc::alloc`, when the fast path could not.
+// The functions that the fast path goes on in take its arguments in its own order, so that nothing has to be moved.
+
+/// `GlobalAlloc::alloc`, when the fast path found no object of the tenant's, or its slot shut.
 #[inline(never)]
-pub(crate) fn allocate(layout: Layout) -> *mut u8 {
-    match Class::of(layout.size(), layout.align()) {
+pub(crate) fn allocate(size: usize, _align: usize) -> *mut u8 {
+    allocate_small(Class::of_size(size), Payer::new(scope::current()))
+}
+
+/// `GlobalAlloc::alloc` of more than the fast path serves.
+#[inline(never)]
+pub(crate) fn allocate_bigger(size: usize, align: usize) -> *mut u8 {
+    match Class::of(size, align) {
         Some(class) => allocate_small(class, Payer::new(scope::current())),
-        None => allocate_large(layout, Payer::new(scope::current())).0,
+        None => allocate_large(size, align, Payer::new(scope::current())).0,
     }
+}
+
+/// `GlobalAlloc::alloc` with a larger alignment than the fast path serves.
+#[inline(never)]
+pub(crate) fn allocate_aligned(size: usize, align: usize) -> *mut u8 {
+    allocate_bigger(size, align)
+}
+
+/// `GlobalAlloc::alloc` of a small size by a thread that has no slot, or whose slot is busy.
+#[inline(never)]
+pub(crate) fn allocate_elsewhere(size: usize, _align: usize) -> *mut u8 {
+    allocate_small_slow(Class::of_size(size), Payer::new(scope::current()))
 }
 
 /// `GlobalAlloc::alloc_zeroed`. Only memory fresh from the system is known to be zero (hazard B06).
 pub(crate) fn allocate_zeroed(layout: Layout) -> *mut u8 {
     let (object, zeroed) = match Class::of(layout.size(), layout.align()) {
         Some(_) => (fast_path::allocate(layout), false),
-        None => allocate_large(layout, Payer::new(scope::current())),
+        None => allocate_large(layout.size(), layout.align(), Payer::new(scope::current())),
     };
     if !object.is_null() && !zeroed {
         // SAFETY: the object is ours and at least as large as the layout.
@@ -42,10 +62,10 @@ pub(crate) fn allocate_zeroed(layout: Layout) -> *mut u8 {
     object
 }
 
-#[inline]
+#[inline(always)]
 fn allocate_small(class: Class, payer: Payer) -> *mut u8 {
-    if let Entry::Slot(mut held) = enter() {
-        if let Some(object) = cpu_cache::alloc_own(held.data(), class, payer.id) {
+    if let Some(mut held) = try_enter(own_slot()) {
+        if let Some(object) = cpu_cache::alloc_cached(held.data(), class, payer.id) {
             return object;
         }
     }
@@ -63,15 +83,15 @@ fn allocate_small_slow(class: Class, payer: Payer) -> *mut u8 {
 }
 
 #[inline(never)]
-fn allocate_large(layout: Layout, payer: Payer) -> (*mut u8, bool) {
-    let Some(bytes) = large::rounded(layout.size()) else { return (null_mut(), false) };
-    if layout.align() > large::MAX_ALIGN {
+fn allocate_large(size: usize, align: usize, payer: Payer) -> (*mut u8, bool) {
+    let Some(bytes) = large::rounded(size) else { return (null_mut(), false) };
+    if align > large::MAX_ALIGN {
         return (null_mut(), false);
     }
     let made = persist(payer, bytes, |payer| {
         let _entry = enter();
         reserve(&Registry, payer.id, bytes, payer.rule, None).map_err(|refused| Failure::Refused(refused, bytes))?;
-        match large::alloc(bytes, layout.align(), payer.id) {
+        match large::alloc(bytes, align, payer.id) {
             Some(made) => {
                 accept(&Registry, payer.id, bytes, None);
                 Ok(made)
@@ -128,25 +148,67 @@ pub(crate) fn give_all_back() -> Option<usize> {
     Some(purge::all())
 }
 
-/// `GlobalAlloc::dealloc`, when the fast path could not.
+/// `GlobalAlloc::dealloc`, when the fast path found no room, or its slot shut.
 ///
 /// # Safety
-/// `object` was allocated here with this layout, and nobody uses it any more.
+/// `object` was allocated here with this size and alignment, and nobody uses it any more.
 #[inline(never)]
-pub(crate) unsafe fn deallocate(object: *mut u8, layout: Layout) {
-    match Class::of(layout.size(), layout.align()) {
+pub(crate) unsafe fn deallocate(object: *mut u8, size: usize, _align: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { deallocate_small(Class::of_size(size), object) }
+}
+
+/// `GlobalAlloc::dealloc` of more than the fast path serves.
+///
+/// # Safety
+/// As [`deallocate`].
+#[inline(never)]
+pub(crate) unsafe fn deallocate_bigger(object: *mut u8, size: usize, align: usize) {
+    match Class::of(size, align) {
         // SAFETY: the caller's promise.
         Some(class) => unsafe { deallocate_small(class, object) },
         // SAFETY: as above.
-        None => unsafe { deallocate_large(object, layout) },
+        None => unsafe { deallocate_large(object, size) },
+    }
+}
+
+/// `GlobalAlloc::dealloc` with a larger alignment than the fast path serves; in hardened builds, of any small size.
+///
+/// # Safety
+/// As [`deallocate`].
+#[inline(never)]
+pub(crate) unsafe fn deallocate_aligned(object: *mut u8, size: usize, align: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { deallocate_bigger(object, size, align) }
+}
+
+/// `GlobalAlloc::dealloc` of a small size by a thread that has no slot, or whose slot is busy.
+///
+/// # Safety
+/// As [`deallocate`].
+#[inline(never)]
+pub(crate) unsafe fn deallocate_elsewhere(object: *mut u8, size: usize, _align: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { deallocate_small_slow(Class::of_size(size), object) }
+}
+
+/// # Safety
+/// As [`deallocate`].
+#[inline(always)]
+unsafe fn deallocate_small(class: Class, object: *mut u8) {
+    slab::check_free(class, object);
+    match try_enter(own_slot()) {
+        // SAFETY: the caller's promise.
+        Some(mut held) => unsafe { cpu_cache::dealloc(held.data(), class, object) },
+        // SAFETY: as above.
+        None => unsafe { deallocate_small_slow(class, object) },
     }
 }
 
 /// # Safety
 /// As [`deallocate`].
-#[inline]
-unsafe fn deallocate_small(class: Class, object: *mut u8) {
-    slab::check_free(class, object);
+#[inline(never)]
+unsafe fn deallocate_small_slow(class: Class, object: *mut u8) {
     match enter() {
         // SAFETY: the caller's promise.
         Entry::Slot(mut held) => unsafe { cpu_cache::dealloc(held.data(), class, object) },
@@ -158,10 +220,10 @@ unsafe fn deallocate_small(class: Class, object: *mut u8) {
 /// # Safety
 /// As [`deallocate`].
 #[inline(never)]
-unsafe fn deallocate_large(object: *mut u8, layout: Layout) {
+unsafe fn deallocate_large(object: *mut u8, size: usize) {
     let Some(object) = NonNull::new(object) else { return };
     let large = Large::at(object);
-    large.check_layout(layout.size());
+    large.check_layout(size);
     let _entry = enter();
     let (owner, bytes) = (large.owner(), large.bytes);
     // SAFETY: the caller's promise.
@@ -205,10 +267,7 @@ pub(crate) unsafe fn reallocate(object: *mut u8, layout: Layout, size: usize) ->
     }
     let moved = match to {
         Some(class) => allocate_small(class, payer(owner)),
-        None => match Layout::from_size_align(size, align) {
-            Ok(layout) => allocate_large(layout, payer(owner)).0,
-            Err(_) => null_mut(),
-        },
+        None => allocate_large(size, align, payer(owner)).0,
     };
     if !moved.is_null() {
         // SAFETY: both objects are ours, distinct, and at least as large as the smaller layout.

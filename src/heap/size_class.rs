@@ -183,9 +183,9 @@ impl Class {
         Some(class)
     }
 
-    /// `size <= MAX_SMALL`.
+    /// The class of `size` bytes, at most [`MAX_SMALL`], at an alignment up to 16.
     #[inline]
-    const fn of_size(size: usize) -> Class {
+    pub(crate) const fn of_size(size: usize) -> Class {
         if size <= 128 {
             return Class((size.div_ceil(16) as u8).saturating_sub(1));
         }

@@ -12,13 +12,13 @@
 //!
 //! libc registers each thread with the kernel (glibc 2.35); we read the `cpu_id` of what it registered and write
 //! `rseq_cs`, and nothing else. A thread that is not registered (made by raw `clone`) has a negative number there, which
-//! opens no slot. What a sequence leaves in `rseq_cs` lies in this program's or library's own memory: a library with
+//! opens no slot: it uses shared ones. What a sequence leaves in `rseq_cs` lies in this program's or library's own memory: a library with
 //! allotment in it must not be unloaded, as with any allocator.
 //!
 //! A debugger that steps through a sequence instruction by instruction interrupts it each time, so that it begins again
 //! for ever; set a breakpoint behind it, or step in mode `threads` or `locked` (`ALLOTMENT_MODE`).
 //!
-//! aarch64 is left to the claimed and shared slots: its sequences could not be tested here.
+//! aarch64 is left to claimed and shared slots: its sequences could not be tested here.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "rseq_x86_64.rs"]
@@ -34,11 +34,9 @@ use core::sync::atomic::{AtomicIsize, Ordering};
 /// Where libc's area for this process's threads lies, from the thread pointer; 0: not in use.
 static AREA: AtomicIsize = AtomicIsize::new(0);
 
-/// Where the area lies. Used by sequences, which only run on slots that are open, and no slot is ever opened before
-/// the area is known.
-#[inline(always)]
-fn area() -> isize {
-    // relaxed: the slot, whose address comes from a later write of the same thread or by an acquire, was opened after it
+/// Where the area lies. Sequences find it in their slot: no slot is opened before the area is known.
+pub(crate) fn area() -> isize {
+    // relaxed: published with the mode
     AREA.load(Ordering::Relaxed)
 }
 

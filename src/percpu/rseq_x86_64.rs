@@ -13,12 +13,13 @@
 //! ```
 //!
 //! Registers that carry operands are not written, so that a sequence can begin again. A jump to 24 leaves the range of
-//! the sequence, and needs nothing to be undone.
+//! the sequence, and needs nothing to be undone. Few registers are used, since those that a function has to save for its
+//! caller cost two instructions each.
 
 use core::arch::asm;
 
 use crate::heap::size_class::{FAST_SLAB, TAGS};
-use crate::percpu::slot::{Slot, OPEN, STOP, TABLE};
+use crate::percpu::slot::{Slot, ALLOCS, AREA, FREES, OPEN, STOP};
 
 const _: () = assert!(FAST_SLAB == 1 << 16, "a tag's index is taken from the low 16 bits of an address");
 
@@ -37,10 +38,11 @@ macro_rules! begin {
             ".long 0x53053053\n",
             "23: jmp 20f\n",
             ".popsection\n",
-            "20: lea {scratch}, [rip + 29b]\n",
-            "mov qword ptr fs:[{area} + 8], {scratch}\n",
-            "21: mov {scratch:e}, dword ptr fs:[{area} + 4]\n",
-            "cmp {scratch}, qword ptr [{slot} + {open}]\n",
+            "20: mov {area}, qword ptr [{slot} + {AREA}]\n",
+            "lea {one}, [rip + 29b]\n",
+            "mov qword ptr fs:[{area} + 8], {one}\n",
+            "21: mov {one:e}, dword ptr fs:[{area} + 4]\n",
+            "cmp {one}, qword ptr [{slot} + {OPEN}]\n",
             "jne 24f\n",
         )
     };
@@ -63,45 +65,49 @@ macro_rules! end {
     };
 }
 
-/// Takes the object on top of a class's magazines if its tag is `tenant`'s; null: not so, or the slot is not open to
-/// this CPU.
+/// Takes the object on top of the magazines for `size` if its tag is `tenant`'s; null: not so, or the slot is not open
+/// to this CPU.
 ///
 /// # Safety
-/// The slot was opened once, and `step` is at most [`FAST_MAX`](crate::heap::size_class::FAST_MAX) / 16.
+/// The slot was opened once, and `size` is at most [`FAST_MAX`](crate::heap::size_class::FAST_MAX).
 #[inline(always)]
-pub(crate) unsafe fn pop(slot: &Slot, step: usize, tenant: u16) -> *mut u8 {
+pub(crate) unsafe fn pop(slot: &Slot, size: usize, tenant: u16) -> *mut u8 {
     let object;
     // SAFETY: while the slot is open to this CPU, whoever stops it waits for a fence that ends this sequence; so what is
     // read here is a record of the slot, its array, and the tag of an object in it. The store takes the object away.
     unsafe {
         asm!(
             begin!(),
-            "movzx {record:e}, byte ptr [{slot} + {step} + {table}]",
-            "lea {record}, [{slot} + 8 * {record}]",
-            "mov {top}, qword ptr [{record}]",
-            "cmp {top}, qword ptr [{record} + 8]",
+            // one: the record, from the slot, in units of 8 bytes
+            "lea {one}, [{size} + 15]",
+            "shr {one:e}, 4",
+            "movzx {one:e}, byte ptr [{slot} + {one} + {ALLOCS}]",
+            // area: its top
+            "mov {area}, qword ptr [{slot} + 8 * {one}]",
+            "cmp {area}, qword ptr [{slot} + 8 * {one} + 8]",
             "jbe 24f",
-            "mov {object}, qword ptr [{top} - 8]",
-            "movzx ecx, byte ptr [{record} + 24]",
-            "movzx {scratch:e}, {object:x}",
-            "shr {scratch:e}, cl",
+            "mov {object}, qword ptr [{area} - 8]",
+            "movzx ecx, byte ptr [{slot} + 8 * {one} + 24]",
+            // tag: index, then rcx: slab
+            "movzx {tag:e}, {object:x}",
+            "shr {tag:e}, cl",
             "mov rcx, {object}",
             "and rcx, -65536",
-            "cmp word ptr [rcx + 2 * {scratch} + {tags}], {tenant:x}",
+            "cmp word ptr [rcx + 2 * {tag} + {TAGS}], {tenant:x}",
             "jne 24f",
-            "sub {top}, 8",
-            "mov qword ptr [{record}], {top}",
+            "sub {area}, 8",
+            "mov qword ptr [{slot} + 8 * {one}], {area}",
             end!("{object:e}"),
-            area = in(reg) super::area(),
             slot = in(reg) slot,
-            step = in(reg) step,
+            size = in(reg) size,
             tenant = in(reg) tenant,
-            open = const OPEN,
-            table = const TABLE,
-            tags = const TAGS,
-            scratch = out(reg) _,
-            record = out(reg) _,
-            top = out(reg) _,
+            AREA = const AREA,
+            OPEN = const OPEN,
+            ALLOCS = const ALLOCS,
+            TAGS = const TAGS,
+            area = out(reg) _,
+            one = out(reg) _,
+            tag = out(reg) _,
             object = out(reg) object,
             out("rcx") _,
             options(nostack)
@@ -110,36 +116,37 @@ pub(crate) unsafe fn pop(slot: &Slot, step: usize, tenant: u16) -> *mut u8 {
     object
 }
 
-/// Puts an object into its class's magazines. `false`: no room, or the slot is not open to this CPU.
+/// Puts an object into the magazines for `size`. `false`: no room, or the slot is not open to this CPU.
 ///
 /// # Safety
-/// As [`pop`]; `object` is of the class that serves `step` and the caller's to give.
+/// As [`pop`]; `object` is of the class that serves `size` and the caller's to give.
 #[inline(always)]
-pub(crate) unsafe fn push(slot: &Slot, step: usize, object: *mut u8) -> bool {
+pub(crate) unsafe fn push(slot: &Slot, size: usize, object: *mut u8) -> bool {
     let top: *mut u8;
     // SAFETY: as in `pop`. The place above the top is nobody's: writing there and being interrupted before the last store
     // changes nothing.
     unsafe {
         asm!(
             begin!(),
-            "movzx {record:e}, byte ptr [{slot} + {step} + {table}]",
-            "lea {record}, [{slot} + 8 * {record}]",
-            "mov {top}, qword ptr [{record}]",
-            "cmp {top}, qword ptr [{record} + 16]",
+            "lea {one}, [{size} + 15]",
+            "shr {one:e}, 4",
+            "movzx {one:e}, byte ptr [{slot} + {one} + {FREES}]",
+            // area: its top
+            "mov {area}, qword ptr [{slot} + 8 * {one}]",
+            "cmp {area}, qword ptr [{slot} + 8 * {one} + 16]",
             "jae 24f",
-            "mov qword ptr [{top}], {object}",
-            "add {top}, 8",
-            "mov qword ptr [{record}], {top}",
-            end!("{top:e}"),
-            area = in(reg) super::area(),
+            "mov qword ptr [{area}], {object}",
+            "add {area}, 8",
+            "mov qword ptr [{slot} + 8 * {one}], {area}",
+            end!("{area:e}"),
             slot = in(reg) slot,
-            step = in(reg) step,
+            size = in(reg) size,
             object = in(reg) object,
-            open = const OPEN,
-            table = const TABLE,
-            scratch = out(reg) _,
-            record = out(reg) _,
-            top = out(reg) top,
+            AREA = const AREA,
+            OPEN = const OPEN,
+            FREES = const FREES,
+            area = out(reg) top,
+            one = out(reg) _,
             options(nostack)
         );
     }
@@ -147,24 +154,25 @@ pub(crate) unsafe fn push(slot: &Slot, step: usize, object: *mut u8) -> bool {
 }
 
 /// Enters the slot for the thread with that token. `false`: it is not open to this CPU, or being stopped.
+#[inline]
 pub(crate) fn enter(slot: &Slot, token: usize) -> bool {
     let entered: usize;
     // SAFETY: the store makes the slot open to no CPU and so the thread its one user. Nothing else is written.
     unsafe {
         asm!(
             begin!(),
-            "cmp qword ptr [{slot} + {stop}], 0",
+            "cmp qword ptr [{slot} + {STOP}], 0",
             "jne 24f",
-            "mov {entered}, {token}",
-            "mov qword ptr [{slot} + {open}], {token}",
-            end!("{entered:e}"),
-            area = in(reg) super::area(),
+            "mov {one}, {token}",
+            "mov qword ptr [{slot} + {OPEN}], {token}",
+            end!("{one:e}"),
             slot = in(reg) slot,
             token = in(reg) token,
-            open = const OPEN,
-            stop = const STOP,
-            scratch = out(reg) _,
-            entered = out(reg) entered,
+            AREA = const AREA,
+            OPEN = const OPEN,
+            STOP = const STOP,
+            area = out(reg) _,
+            one = out(reg) entered,
             options(nostack)
         );
     }

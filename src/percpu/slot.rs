@@ -19,14 +19,14 @@ use crate::charge::stock::Stock;
 use crate::heap::magazine::Magazines;
 use crate::heap::size_class::{Class, CLASSES, FAST_MAX, INFO};
 use crate::sync::owner_lock::{OwnerLock, Reentered};
-use crate::sync::{const_unless_loom, AtomicU32, AtomicUsize, Exclusive, Ordering};
+use crate::sync::{const_unless_loom, AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Exclusive, Ordering};
 
 /// A claimed slot (or a shared one) that nobody has entered.
-pub const IDLE: u32 = 0;
-/// A CPU's slot: look at `open`.
-pub const OF_CPU: u32 = 1;
+pub const IDLE: i32 = 0;
+/// A CPU's slot: look at `open`. Negative, so that one comparison tells the three apart.
+pub const OF_CPU: i32 = -1;
 /// A claimed slot that its owner has entered; or no slot at all.
-pub const BUSY: u32 = 2;
+pub const BUSY: i32 = 1;
 
 /// `open` of a CPU's slot that is shut from outside.
 const SHUT: usize = usize::MAX;
@@ -39,8 +39,14 @@ const STEPS: usize = FAST_MAX / 16 + 1;
 pub struct SlotData {
     /// By tenant.
     pub stock: Stock,
-    /// By step of 16 bytes: where the hot record of that size's class lies, in units of 8 bytes from the slot's start.
-    records: [u8; STEPS],
+    /// By step of 16 bytes: where the hot record lies that objects of that size are allocated from, in units of 8 bytes
+    /// from the slot's start.
+    allocs: [u8; STEPS],
+    /// The same for frees: that record, or while frees are [eager](SlotData::set_eager) `nowhere`.
+    frees: [u8; STEPS],
+    eager: bool,
+    /// Magazines without room.
+    nowhere: Magazines,
     /// By class.
     pub magazines: [Magazines; CLASSES],
 }
@@ -57,8 +63,14 @@ pub const ARRAY_POINTERS: usize = {
 
 impl SlotData {
     /// Nothing, and no room for anything.
-    const NONE: SlotData =
-        SlotData { stock: Stock::NONE, records: [0; STEPS], magazines: [const { Magazines::NONE }; CLASSES] };
+    const NONE: SlotData = SlotData {
+        stock: Stock::NONE,
+        allocs: [0; STEPS],
+        frees: [0; STEPS],
+        eager: false,
+        nowhere: Magazines::NONE,
+        magazines: [const { Magazines::NONE }; CLASSES],
+    };
 
     /// Empty magazines and that stock.
     ///
@@ -74,11 +86,22 @@ impl SlotData {
                 array = array.add(2 * usize::from(class.info().magazine));
             }
         }
-        for (step, record) in data.records.iter_mut().enumerate() {
+        for (step, record) in data.allocs.iter_mut().enumerate() {
             let class = Class::of(16 * step, 1).map_or(0, |class| usize::from(class.0));
             *record = (RECORDS / 8 + class * size_of::<Magazines>() / 8) as u8;
         }
+        data.frees = data.allocs;
         data
+    }
+
+    /// Has the fast path leave every free to the slow one, which looks at the object's owner, or no more: so that it need
+    /// not ask whether anybody is under pressure (`charge/pressure.rs`).
+    #[inline]
+    pub fn set_eager(&mut self, eager: bool) {
+        if self.eager != eager {
+            self.eager = eager;
+            self.frees = if eager { [(NOWHERE / 8) as u8; STEPS] } else { self.allocs };
+        }
     }
 
     /// Whether anything was put in place of [`SlotData::NONE`].
@@ -94,9 +117,11 @@ pub struct Slot {
     /// Held by whoever stops the slot; of a shared slot by whoever has entered it.
     stop: OwnerLock,
     open_shared: AtomicUsize,
-    busy_shared: AtomicU32,
+    busy_shared: AtomicI32,
     /// Of a CPU's slot: the CPU.
     number: AtomicU32,
+    /// Of a CPU's slot: where in a thread's memory the kernel and sequences meet (`rseq.rs`).
+    area: AtomicIsize,
     /// Of a claimed slot: the token of the thread whose it is; 0: nobody's.
     owner_shared: AtomicUsize,
     data: Exclusive<SlotData>,
@@ -107,19 +132,30 @@ pub struct Slot {
 const RECORDS: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, magazines);
 #[cfg(loom)]
 const RECORDS: usize = 0;
-/// Offset of the table of records in a slot.
+/// Offset of the magazines without room in a slot.
 #[cfg(not(loom))]
-pub(crate) const TABLE: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, records);
+const NOWHERE: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, nowhere);
+#[cfg(loom)]
+const NOWHERE: usize = 0;
+/// Offset in a slot of the table of records that objects are allocated from.
+#[cfg(not(loom))]
+pub(crate) const ALLOCS: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, allocs);
+/// Offset in a slot of the table of records that objects are freed to.
+#[cfg(not(loom))]
+pub(crate) const FREES: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, frees);
 /// Offset of `open` in a slot.
 #[cfg(not(loom))]
 pub(crate) const OPEN: usize = core::mem::offset_of!(Slot, open_shared);
+/// Offset of `area` in a slot.
+#[cfg(not(loom))]
+pub(crate) const AREA: usize = core::mem::offset_of!(Slot, area);
 /// Offset of `stop` in a slot.
 #[cfg(not(loom))]
 pub(crate) const STOP: usize = core::mem::offset_of!(Slot, stop);
 
 #[cfg(not(loom))]
 const _: () = assert!(
-    RECORDS.is_multiple_of(32) && RECORDS / 8 + FAST_CLASSES * size_of::<Magazines>() / 8 <= 256,
+    RECORDS.is_multiple_of(32) && NOWHERE.is_multiple_of(8) && RECORDS / 8 + FAST_CLASSES * size_of::<Magazines>() / 8 <= 256,
     "the records that the fast path finds must be within reach of a byte"
 );
 /// Classes up to [`FAST_MAX`].
@@ -140,8 +176,9 @@ unsafe impl Send for Slot {}
 pub(crate) static NO_SLOT: Slot = Slot {
     stop: OwnerLock::new(),
     open_shared: AtomicUsize::new(SHUT),
-    busy_shared: AtomicU32::new(BUSY),
+    busy_shared: AtomicI32::new(BUSY),
     number: AtomicU32::new(u32::MAX),
+    area: AtomicIsize::new(0),
     owner_shared: AtomicUsize::new(0),
     data: Exclusive::new(SlotData::NONE),
 };
@@ -172,8 +209,9 @@ impl Slot {
             Slot {
                 stop: OwnerLock::new(),
                 open_shared: AtomicUsize::new(0),
-                busy_shared: AtomicU32::new(IDLE),
+                busy_shared: AtomicI32::new(IDLE),
                 number: AtomicU32::new(0),
+                area: AtomicIsize::new(0),
                 owner_shared: AtomicUsize::new(0),
                 data: Exclusive::new(SlotData::NONE),
             }
@@ -188,26 +226,64 @@ impl Slot {
 
     /// The word that says how a thread may enter its slot.
     #[inline(always)]
-    pub fn busy(&self) -> u32 {
+    pub fn busy(&self) -> i32 {
         // relaxed: of a claimed slot only its owner writes it
         self.busy_shared.load(Ordering::Relaxed)
+    }
+
+    /// [`busy`](Slot::busy) of the thread's own first choice, read plainly, which the compiler makes part of a comparison.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn busy_of_own(&self) -> i32 {
+        // SAFETY: nobody else writes it: a claimed slot is its owner's, a CPU's has its word since before any thread chose it,
+        // and `NO_SLOT`'s is constant.
+        unsafe { *self.busy_shared.as_ptr() }
     }
 
     /// Enters a claimed slot whose owner the caller is. `false`: a signal handler has interrupted its own thread in
     /// there, or the slot is being stopped.
     #[inline(always)]
     pub fn enter_claimed(&self) -> bool {
-        if self.busy() != IDLE {
-            return false;
-        }
+        self.busy() == IDLE && self.enter_idle()
+    }
+
+    /// [`enter_claimed`](Slot::enter_claimed), when [`busy`](Slot::busy) was seen to be [`IDLE`].
+    #[inline(always)]
+    pub fn enter_idle(&self) -> bool {
         // relaxed: the fence orders it before the look at `stop`
         self.busy_shared.store(BUSY, Ordering::Relaxed);
         super::fence::light();
-        if self.stop.is_free() {
+        if self.is_not_stopped() {
             return true;
         }
         self.leave_claimed();
         false
+    }
+
+    /// A look at `stop` behind the light fence.
+    #[cfg(any(loom, allotment_portable, not(target_arch = "x86_64")))]
+    #[inline(always)]
+    fn is_not_stopped(&self) -> bool {
+        self.stop.is_free()
+    }
+
+    /// A look at `stop` behind the light fence: an acquiring load, as every load of the machine is, that is part of the
+    /// comparison. The compiler makes two instructions of an atomic one.
+    #[cfg(all(not(any(loom, allotment_portable)), target_arch = "x86_64"))]
+    #[inline(always)]
+    fn is_not_stopped(&self) -> bool {
+        // SAFETY: reads a word that is there. What follows is not moved before it: it is taken to touch memory.
+        unsafe {
+            core::arch::asm!(
+                "cmp qword ptr [{} + {}], 0",
+                "jne {}",
+                in(reg) self,
+                const STOP,
+                label { return false },
+                options(nostack)
+            );
+        }
+        true
     }
 
     /// Leaves a claimed slot.
@@ -230,8 +306,9 @@ impl Slot {
     }
 
     /// Makes a zeroed slot that of a CPU.
-    pub(crate) fn assign_to_cpu(&self, number: u32) {
-        // relaxed (both): published below
+    pub(crate) fn assign_to_cpu(&self, number: u32, area: isize) {
+        // relaxed (all three): published below
+        self.area.store(area, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.open_shared.store(number as usize, Ordering::Relaxed);
         // pairs: slot::is_of_cpu - the number and the content
@@ -339,19 +416,19 @@ impl Slot {
         unsafe { self.data.with_mut(|data| &mut *data) }
     }
 
-    /// The hot record of the class that serves `step` times 16 bytes.
+    /// The hot record that a table, [`ALLOCS`] or [`FREES`], has for `size` bytes.
     ///
     /// # Safety
-    /// As [`data`](Slot::data); the slot is provided for, and `step` is at most [`FAST_MAX`] / 16.
+    /// As [`data`](Slot::data); the slot is provided for, and `size` is at most [`FAST_MAX`].
     #[cfg(not(loom))]
     #[allow(clippy::mut_from_ref)] // as above
     #[inline(always)]
-    pub(crate) unsafe fn record(&self, step: usize) -> &mut Magazines {
+    pub(crate) unsafe fn record(&self, table: usize, size: usize) -> &mut Magazines {
         let start = core::ptr::from_ref(self).cast_mut().cast::<u8>();
         // SAFETY: the table lies in the slot and has a byte for each step; what it says is the offset of a record. Both are
         // inside `data`, an `UnsafeCell`, whose use is the caller's.
         unsafe {
-            let record = *start.add(TABLE + step);
+            let record = *start.add(table + ((size + 15) >> 4));
             &mut *start.add(8 * usize::from(record)).cast::<Magazines>()
         }
     }
@@ -418,7 +495,7 @@ mod tests {
     #[test]
     fn a_cpus_slot_is_shut_by_a_stop_unless_it_is_entered() {
         let slot = Slot::new();
-        slot.assign_to_cpu(3);
+        slot.assign_to_cpu(3, 0);
         slot.stop(9).unwrap();
         assert_eq!(slot.standing(), Standing::Idle);
         slot.start();
@@ -446,8 +523,14 @@ mod tests {
             *slot.data() = SlotData::new(Stock::new(entries.as_mut_ptr(), 1), arrays.as_mut_ptr());
             for size in 0..=FAST_MAX {
                 let class = Class::of(size, 1).unwrap();
-                let record = core::ptr::from_ref(slot.record(size.div_ceil(16)));
-                assert!(core::ptr::eq(record, &slot.data().magazines[usize::from(class.0)]), "{size}");
+                let wanted: *const Magazines = &slot.data().magazines[usize::from(class.0)];
+                for table in [ALLOCS, FREES] {
+                    assert!(core::ptr::eq(slot.record(table, size), wanted), "{size}");
+                }
+                slot.data().set_eager(true);
+                assert!(core::ptr::eq(slot.record(ALLOCS, size), wanted));
+                assert!(!slot.record(FREES, size).push(core::ptr::without_provenance_mut(16)), "{size}");
+                slot.data().set_eager(false);
             }
             assert!(slot.data().magazines.iter().all(Magazines::is_valid));
         }

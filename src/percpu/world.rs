@@ -12,10 +12,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use super::claim::{self, MAX_CLAIMS};
 use super::fence::{self, Against};
 use super::gate::Gate;
-use super::mode;
+use super::mode::{self, Mode};
 use super::rseq;
-use super::slot::{Held, Slot, SlotData, Standing, ARRAY_POINTERS, BUSY, IDLE, OF_CPU};
+use super::slot::{Held, Slot, SlotData, Standing, ARRAY_POINTERS, IDLE, OF_CPU};
 use super::topology::{self, MAX_SHARED};
+use crate::charge::pressure;
 use crate::charge::stock::{Entry as StockEntry, Stock};
 use crate::heap::arena;
 use crate::heap::os::os;
@@ -129,11 +130,11 @@ pub(crate) fn enter() -> Entry {
 
 /// Enters a slot that is the thread's first choice.
 #[inline]
-fn try_enter(slot: &'static Slot) -> Option<Held<'static>> {
+pub(crate) fn try_enter(slot: &'static Slot) -> Option<Held<'static>> {
     match slot.busy() {
         IDLE => slot.try_enter_claimed(),
         OF_CPU => rseq::enter(slot, reentry::token()).then(|| slot.entered_of_cpu()),
-        BUSY.. => None,
+        _ => None,
     }
 }
 
@@ -153,37 +154,27 @@ fn enter_other() -> Entry {
 }
 
 /// Makes another slot the thread's first choice, if there is one that it may have.
+#[inline]
 fn choose() -> Option<&'static Slot> {
     let words = words();
-    let mode = mode::get();
-    let asks = match words.claim.get() {
-        Claim::Unasked => {
-            fork::register();
-            true
-        }
-        Claim::None => claim::may_ask(),
-        // Its own slot is busy, or being stopped.
-        Claim::Held => return None,
-        Claim::Over => false,
-    };
-    if asks {
+    if words.claim.get() == Claim::Unasked {
         // A signal handler that comes in between does not ask.
         words.claim.set(Claim::None);
-        if mode.has_claims() {
-            let inside = enter_gate()?;
-            let slot = claim::claim(&CLAIMED, &HIGH_CLAIM);
-            drop(inside);
-            if slot.is_some() {
-                return slot;
-            }
+        fork::register();
+    }
+    match mode::get() {
+        Mode::Rseq => {
+            let slot = cpu_slot(rseq::cpu()?)?;
+            words.slot.set(slot);
+            Some(slot)
         }
+        // One that has a slot is here because it is busy, or being stopped.
+        Mode::Threads if words.claim.get() == Claim::None && claim::may_ask() => {
+            let _inside = enter_gate()?;
+            claim::claim(&CLAIMED, &HIGH_CLAIM)
+        }
+        Mode::Threads | Mode::Locked => None,
     }
-    if !mode.has_sequences() {
-        return None;
-    }
-    let slot = cpu_slot(rseq::cpu()?)?;
-    words.slot.set(slot);
-    Some(slot)
 }
 
 /// The slot of a CPU, made when it is first asked for.
@@ -201,7 +192,7 @@ fn cpu_slot(cpu: u32) -> Option<&'static Slot> {
         if !provide(slot) {
             return None;
         }
-        slot.assign_to_cpu(cpu);
+        slot.assign_to_cpu(cpu, rseq::area());
     }
     Some(slot)
 }
@@ -286,6 +277,7 @@ pub(crate) fn provide(slot: &Slot) -> bool {
     unsafe {
         let stock = Stock::new(stock.as_ptr().cast(), MAX_TENANTS);
         *slot.data() = SlotData::new(stock, NonNull::as_ptr(arrays).cast());
+        slot.data().set_eager(pressure::any());
     }
     true
 }
@@ -322,7 +314,10 @@ pub(crate) fn stop() -> Option<Stopped> {
         }
         GATE.close();
         if Slots::existing() == stopped {
-            return Some(Stopped(stopped));
+            let mut stopped = Stopped(stopped);
+            let eager = pressure::any();
+            stopped.slots().for_each(|data| data.set_eager(eager));
+            return Some(stopped);
         }
         // One was made meanwhile, inside the gate.
         GATE.open();

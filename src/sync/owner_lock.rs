@@ -50,6 +50,7 @@ impl OwnerLock {
     }
 
     /// Whether nobody holds it, at this moment.
+    #[cfg_attr(all(not(loom), not(allotment_portable), target_arch = "x86_64"), allow(dead_code))]
     #[inline(always)]
     pub fn is_free(&self) -> bool {
         // pairs: owner_lock::unlock - everything the last holder wrote under the lock
