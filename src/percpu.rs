@@ -31,6 +31,7 @@ pub(crate) mod mode;
 #[cfg(not(loom))]
 pub(crate) mod rseq;
 pub mod slot;
+mod slot_data;
 #[cfg(not(loom))]
 pub(crate) mod topology;
 #[cfg(not(loom))]

@@ -7,8 +7,99 @@
 #![cfg(loom)]
 
 use allotment::model::counter::{Counter, Tree};
+use allotment::model::fence;
+use allotment::model::owner_lock::OwnerLock;
+use allotment::model::slot::{Slot, SlotData, Standing, ARRAY_POINTERS};
+use allotment::model::stock::{Entry, Stock};
 use allotment::model::tag::Tag;
 use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+/// A slot's content whose stock has room for the tenants of [`SmallTree`]. Its memory lives as long as the test process.
+pub fn slot_data() -> SlotData {
+    let entries = Box::leak(Box::new([Entry::default(); 4]));
+    let arrays = Box::leak(vec![std::ptr::null_mut(); ARRAY_POINTERS].into_boxed_slice());
+    // SAFETY: both live for ever and are this slot's alone.
+    unsafe { SlotData::new(Stock::new(entries.as_mut_ptr(), entries.len()), arrays.as_mut_ptr()) }
+}
+
+/// A shared slot with that content.
+pub fn shared_slot(data: SlotData) -> Slot {
+    let slot = Slot::new();
+    *slot.try_enter_shared(1).unwrap().data() = data;
+    slot
+}
+
+/// A CPU with its slot. A restartable sequence is ended by whatever takes the CPU away, so that all of it happens, up to
+/// its one store, or nothing: here whoever runs one holds the lock, and a fence against sequences takes it once.
+pub struct Cpu {
+    runs: OwnerLock,
+    number: usize,
+    /// The slot.
+    pub slot: Slot,
+}
+
+impl Cpu {
+    /// A CPU whose slot holds `data`.
+    pub fn new(number: u32, data: SlotData) -> Self {
+        let slot = shared_slot(data);
+        slot.assign_to_cpu(number, 0);
+        Cpu { runs: OwnerLock::new(), number: number as usize, slot }
+    }
+
+    /// A sequence that does one step on the slot, as `pop` and `push` of `percpu/rseq_x86_64.rs` do; or does not.
+    pub fn try_step<R>(&self, token: usize, step: impl FnOnce(&mut SlotData) -> R) -> Option<R> {
+        self.alone(token, || {
+            // SAFETY: while the slot is open to the CPU, whoever stops it waits for the fence.
+            self.slot.is_open_to(self.number).then(|| step(unsafe { self.slot.data() }))
+        })
+    }
+
+    fn alone<R>(&self, token: usize, f: impl FnOnce() -> R) -> R {
+        self.runs.lock(token).unwrap();
+        let result = f();
+        self.runs.unlock();
+        result
+    }
+
+    /// The sequence that enters the slot.
+    pub fn try_enter(&self, token: usize) -> bool {
+        self.alone(token, || self.slot.try_enter_of_cpu(self.number, token))
+    }
+
+    /// `membarrier(PRIVATE_EXPEDITED_RSEQ)`.
+    pub fn fence(&self, token: usize) {
+        #[cfg(not(allotment_tooth = "no_fence_against_sequences"))]
+        self.alone(token, || ());
+        #[cfg(allotment_tooth = "no_fence_against_sequences")]
+        let _ = token;
+    }
+}
+
+/// Stops a slot, as `percpu/world.rs` does with all of them, and starts it again.
+pub fn stopped<R>(slot: &Slot, token: usize, fence: impl Fn(), f: impl FnOnce(&mut SlotData) -> R) -> R {
+    slot.stop(token).unwrap();
+    fence();
+    loop {
+        match slot.standing() {
+            Standing::Idle => break,
+            Standing::Entered => thread::yield_now(),
+            Standing::Open => {
+                slot.shut();
+                fence();
+            }
+        }
+    }
+    // SAFETY: the slot is stopped and idle.
+    let result = f(unsafe { slot.data() });
+    slot.start();
+    result
+}
+
+/// Stops a slot that a thread may have claimed.
+pub fn stopped_claimed<R>(slot: &Slot, token: usize, f: impl FnOnce(&mut SlotData) -> R) -> R {
+    stopped(slot, token, fence::heavy, f)
+}
 
 /// Root, a child of root, and two children of that: `ROOT <- PARENT <- LEFT, RIGHT`.
 pub struct SmallTree {

@@ -101,7 +101,8 @@ impl Stock {
         // SAFETY: both indices are below `len`, and by `new`'s contract the array is ours alone. One at a time.
         unsafe {
             let (from, to) = (self.entries.add(usize::from(from.0)), self.entries.add(usize::from(to.0)));
-            let (fits, paid) = ((*from).bytes as usize + bytes <= (*from).ceiling as usize, (*to).bytes as usize >= bytes);
+            let (fits, paid) =
+                ((*from).bytes as usize + bytes <= (*from).ceiling as usize, (*to).bytes as usize >= bytes);
             if !fits || !paid {
                 return false;
             }

@@ -68,7 +68,8 @@ pub(crate) fn claim(slots: &'static [Slot], high: &AtomicUsize) -> Option<&'stat
     // SAFETY: the slot is the thread's; who stops it looks at its content when the gate is closed.
     let provided = unsafe { slot.data() }.is_provided() || world::provide(slot);
     // SAFETY: the key was made by `prepare`.
-    if !provided || unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, core::ptr::from_ref(slot).cast()) } != 0
+    if !provided
+        || unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, core::ptr::from_ref(slot).cast()) } != 0
     {
         slot.disclaim();
         return None;

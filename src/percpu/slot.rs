@@ -15,9 +15,11 @@
 //!
 //! Slots lie in static memory, zeroed, for all that could ever be; what is in them is made when one is first entered.
 
-use crate::charge::stock::Stock;
+pub use super::slot_data::{SlotData, ARRAY_POINTERS};
+#[cfg(not(loom))]
 use crate::heap::magazine::Magazines;
-use crate::heap::size_class::{Class, CLASSES, FAST_MAX, INFO};
+#[cfg(not(loom))]
+use crate::heap::size_class::{Class, FAST_MAX};
 use crate::sync::owner_lock::{OwnerLock, Reentered};
 use crate::sync::{const_unless_loom, AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Exclusive, Ordering};
 
@@ -30,86 +32,6 @@ pub const BUSY: i32 = 1;
 
 /// `open` of a CPU's slot that is shut from outside.
 const SHUT: usize = usize::MAX;
-
-/// The steps of sizes that the fast path looks up: 0, 16, 32 ... [`FAST_MAX`].
-const STEPS: usize = FAST_MAX / 16 + 1;
-
-/// What a slot holds.
-#[repr(C, align(32))]
-pub struct SlotData {
-    /// By tenant.
-    pub stock: Stock,
-    /// By step of 16 bytes: where the hot record lies that objects of that size are allocated from, in units of 8 bytes
-    /// from the slot's start.
-    allocs: [u8; STEPS],
-    /// The same for frees: that record, or while frees are [eager](SlotData::set_eager) `nowhere`.
-    frees: [u8; STEPS],
-    eager: bool,
-    /// Magazines without room.
-    nowhere: Magazines,
-    /// By class.
-    pub magazines: [Magazines; CLASSES],
-}
-
-/// Pointers in the arrays of a slot's magazines.
-pub const ARRAY_POINTERS: usize = {
-    let (mut class, mut pointers) = (0, 0);
-    while class < CLASSES {
-        pointers += 2 * INFO[class].magazine as usize;
-        class += 1;
-    }
-    pointers
-};
-
-impl SlotData {
-    /// Nothing, and no room for anything.
-    const NONE: SlotData = SlotData {
-        stock: Stock::NONE,
-        allocs: [0; STEPS],
-        frees: [0; STEPS],
-        eager: false,
-        nowhere: Magazines::NONE,
-        magazines: [const { Magazines::NONE }; CLASSES],
-    };
-
-    /// Empty magazines and that stock.
-    ///
-    /// # Safety
-    /// `arrays` is room for [`ARRAY_POINTERS`] pointers that are the slot's alone for ever.
-    pub unsafe fn new(stock: Stock, arrays: *mut *mut u8) -> SlotData {
-        let mut data = SlotData { stock, ..SlotData::NONE };
-        let mut array = arrays;
-        for class in (0..CLASSES as u8).map(Class) {
-            // SAFETY: by the caller's promise there is room for two magazines of every class.
-            unsafe {
-                data.magazines[usize::from(class.0)] = Magazines::new(class, array);
-                array = array.add(2 * usize::from(class.info().magazine));
-            }
-        }
-        for (step, record) in data.allocs.iter_mut().enumerate() {
-            let class = Class::of(16 * step, 1).map_or(0, |class| usize::from(class.0));
-            *record = (RECORDS / 8 + class * size_of::<Magazines>() / 8) as u8;
-        }
-        data.frees = data.allocs;
-        data
-    }
-
-    /// Has the fast path leave every free to the slow one, which looks at the object's owner, or no more: so that it need
-    /// not ask whether anybody is under pressure (`charge/pressure.rs`).
-    #[inline]
-    pub fn set_eager(&mut self, eager: bool) {
-        if self.eager != eager {
-            self.eager = eager;
-            self.frees = if eager { [(NOWHERE / 8) as u8; STEPS] } else { self.allocs };
-        }
-    }
-
-    /// Whether anything was put in place of [`SlotData::NONE`].
-    #[inline]
-    pub fn is_provided(&self) -> bool {
-        self.stock.is_provided()
-    }
-}
 
 /// See the module. The assembly knows the offsets of `stop`, `open`, the table of records and, by it, the records.
 #[repr(C, align(128))]
@@ -129,14 +51,14 @@ pub struct Slot {
 
 /// Offset of the hot records in a slot.
 #[cfg(not(loom))]
-const RECORDS: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, magazines);
+pub(super) const RECORDS: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, magazines);
 #[cfg(loom)]
-const RECORDS: usize = 0;
+pub(super) const RECORDS: usize = 0;
 /// Offset of the magazines without room in a slot.
 #[cfg(not(loom))]
-const NOWHERE: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, nowhere);
+pub(super) const NOWHERE: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, nowhere);
 #[cfg(loom)]
-const NOWHERE: usize = 0;
+pub(super) const NOWHERE: usize = 0;
 /// Offset in a slot of the table of records that objects are allocated from.
 #[cfg(not(loom))]
 pub(crate) const ALLOCS: usize = core::mem::offset_of!(Slot, data) + core::mem::offset_of!(SlotData, allocs);
@@ -155,7 +77,9 @@ pub(crate) const STOP: usize = core::mem::offset_of!(Slot, stop);
 
 #[cfg(not(loom))]
 const _: () = assert!(
-    RECORDS.is_multiple_of(32) && NOWHERE.is_multiple_of(8) && RECORDS / 8 + FAST_CLASSES * size_of::<Magazines>() / 8 <= 256,
+    RECORDS.is_multiple_of(32)
+        && NOWHERE.is_multiple_of(8)
+        && RECORDS / 8 + FAST_CLASSES * size_of::<Magazines>() / 8 <= 256,
     "the records that the fast path finds must be within reach of a byte"
 );
 /// Classes up to [`FAST_MAX`].
@@ -301,12 +225,31 @@ impl Slot {
 
     /// The guard of a CPU's slot that a restartable sequence has entered just now.
     #[inline]
-    pub(crate) fn entered_of_cpu(&self) -> Held<'_> {
+    pub fn entered_of_cpu(&self) -> Held<'_> {
         Held { slot: self, how: How::OfCpu }
     }
 
+    /// What a restartable sequence of the CPU sees first, as loom sees the assembly.
+    #[cfg(loom)]
+    pub fn is_open_to(&self, cpu: usize) -> bool {
+        // pairs: slot::start, slot::leave_of_cpu - as there; every load of x86_64 acquires
+        self.open_shared.load(Ordering::Acquire) == cpu
+    }
+
+    /// The restartable sequence that enters the slot, as loom sees the assembly.
+    #[cfg(loom)]
+    pub fn try_enter_of_cpu(&self, cpu: usize, token: usize) -> bool {
+        let open = self.is_open_to(cpu) && self.stop.is_free();
+        if open {
+            // A store that may overwrite `SHUT`, as the assembly's may. Loom orders it after that only if it reads it.
+            // relaxed: nobody reads the content by it
+            self.open_shared.swap(token, Ordering::Relaxed);
+        }
+        open
+    }
+
     /// Makes a zeroed slot that of a CPU.
-    pub(crate) fn assign_to_cpu(&self, number: u32, area: isize) {
+    pub fn assign_to_cpu(&self, number: u32, area: isize) {
         // relaxed (all three): published below
         self.area.store(area, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
@@ -341,6 +284,10 @@ impl Slot {
 
     /// Ends its ownership. The caller is the owner and outside, or in a fork's child the only thread.
     pub fn disclaim(&self) {
+        #[cfg(allotment_tooth = "disclaim_relaxed")]
+        // relaxed: the tooth; loom-tests must notice
+        self.owner_shared.store(0, Ordering::Relaxed);
+        #[cfg(not(allotment_tooth = "disclaim_relaxed"))]
         // pairs: slot::try_claim - what the owner did
         self.owner_shared.store(0, Ordering::Release);
     }

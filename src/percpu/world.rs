@@ -327,7 +327,9 @@ pub(crate) fn stop() -> Option<Stopped> {
 /// Waits until slots, whose further use is barred, are idle. `false`: the kernel refuses the fence.
 fn wait_for_operations(slots: Slots) -> bool {
     loop {
-        if (slots.claims > 0 && !fence::heavy(Against::Threads)) || (slots.cpus > 0 && !fence::heavy(Against::Sequences)) {
+        if (slots.claims > 0 && !fence::heavy(Against::Threads))
+            || (slots.cpus > 0 && !fence::heavy(Against::Sequences))
+        {
             return false;
         }
         let mut again = false;
