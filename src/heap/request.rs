@@ -46,7 +46,7 @@ pub(crate) fn allocate_aligned(size: usize, align: usize) -> *mut u8 {
 /// `GlobalAlloc::alloc` of a small size by a thread that has no slot, or whose slot is busy.
 #[inline(never)]
 pub(crate) fn allocate_elsewhere(size: usize, _align: usize) -> *mut u8 {
-    allocate_small_slow(Class::of_size(size), Payer::new(scope::current()))
+    allocate_small(Class::of_size(size), Payer::new(scope::current()))
 }
 
 /// `GlobalAlloc::alloc_zeroed`. Only memory fresh from the system is known to be zero (hazard B06).
@@ -189,7 +189,7 @@ pub(crate) unsafe fn deallocate_aligned(object: *mut u8, size: usize, align: usi
 #[inline(never)]
 pub(crate) unsafe fn deallocate_elsewhere(object: *mut u8, size: usize, _align: usize) {
     // SAFETY: the caller's promise.
-    unsafe { deallocate_small_slow(Class::of_size(size), object) }
+    unsafe { deallocate_small(Class::of_size(size), object) }
 }
 
 /// # Safety

@@ -134,7 +134,25 @@ pub(crate) fn try_enter(slot: &'static Slot) -> Option<Held<'static>> {
     match slot.busy() {
         IDLE => slot.try_enter_claimed(),
         OF_CPU => rseq::enter(slot, reentry::token()).then(|| slot.entered_of_cpu()),
-        _ => None,
+        _ => enter_shared_slot_again(),
+    }
+}
+
+/// Enters the shared slot this thread used last, if shared slots are all it can have for now, and nobody is inside.
+#[inline(never)]
+fn enter_shared_slot_again() -> Option<Held<'static>> {
+    let words = words();
+    let settled = match mode::get() {
+        Mode::Locked => true,
+        Mode::Threads => words.claim.get() != Claim::None || !claim::may_ask(),
+        Mode::Rseq => false,
+    };
+    // A thread that was never asked has no hint either. A slot that is some thread's hint is provided for.
+    let slot = SHARED.get(usize::from(words.shared.get()))?;
+    if settled {
+        slot.try_enter_shared(reentry::token())
+    } else {
+        None
     }
 }
 
