@@ -2,8 +2,9 @@
 //!
 //! | step | file | what happens |
 //! |---|---|---|
-//! | 1 | `heap/size_class.rs` | a layout becomes a size class, or a large object |
-//! | 2 | `percpu/world.rs` | the thread enters the CPU slot it used last |
+//! | 0 | `heap/fast_path.rs` | steps 1 to 3 for the usual case, inlined into the program |
+//! | 1 | `heap/request.rs`, `heap/size_class.rs` | a layout becomes a size class, or a large object |
+//! | 2 | `percpu/world.rs` | the thread enters its CPU's slot, its own or a shared one |
 //! | 3 | `heap/magazine.rs`, `heap/tag.rs` | pop an object; its tag equals the tenant in scope: done |
 //! | 4 | `heap/cpu_cache.rs` | else move its charge (`charge.rs`), or look further |
 //! | 5 | `heap/depot.rs` | a full magazine that another slot spared |

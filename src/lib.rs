@@ -28,10 +28,11 @@
 //!
 //! # The path of an allocation
 //! 1. `src/global.rs`: `Layout` in, pointer out
-//! 2. `src/heap/request.rs`, `src/heap/size_class.rs`: which class, or large
-//! 3. `src/percpu.rs`: enter a CPU slot
-//! 4. `src/heap/cpu_cache.rs`, `src/heap/magazine.rs`, `src/heap/tag.rs`: pop an object, compare its tag
-//! 5. `src/heap.rs`: what lies behind: depot, slabs, page heap, the system, and the way back
+//! 2. `src/heap/fast_path.rs`: a small object of this tenant's is at hand: done
+//! 3. `src/heap/request.rs`, `src/heap/size_class.rs`: all other cases; which class, or large
+//! 4. `src/percpu.rs`: enter a CPU slot
+//! 5. `src/heap/cpu_cache.rs`, `src/heap/magazine.rs`, `src/heap/tag.rs`: pop an object, compare its tag
+//! 6. `src/heap.rs`: what lies behind: depot, slabs, page heap, the system, and the way back
 //!
 //! # The path of a charge
 //! 1. `src/charge/scope.rs`: who pays

@@ -1,9 +1,9 @@
 //! CPU slots. One contract: *run this short operation on some slot, alone.*
 //!
-//! * [`mode`](self): how slots are entered, decided once.
-//! * `claim`: slots that threads have for themselves, the fastest to enter; for a bounded number of threads.
-//! * `rseq`: slots of CPUs, entered by restartable sequences; for all other threads.
-//! * [`slot`]: what a slot holds, and how each kind is entered and stopped. Shared slots, behind a try-lock, are there
+//! * `mode`: which kind of slot threads have, decided once for the process.
+//! * `rseq`: slots of CPUs, entered by restartable sequences; the first choice.
+//! * `claim`: slots that threads have for themselves, for a bounded number of threads; where there is no rseq.
+//! * [`slot`]: how each kind is entered and stopped; `slot_data`: what a slot holds. Shared slots, behind a try-lock, are there
 //!   in every mode: for a thread that has neither of the above, or finds it busy, and for signal handlers. A busy slot
 //!   means another slot, never waiting.
 //! * [`gate`]: when every slot is busy an operation runs without one, straight on slabs and counters, counted by
@@ -18,9 +18,10 @@
 //!
 //! # Which kind is best, measured
 //! A pair of 64 B, accounted, by instructions and time: see `ci/fast_path.tsv` and the README. A thread's own slot costs a
-//! store, two looks and a store to enter and leave; a sequence costs three more instructions and has the kernel look at it
-//! whenever the thread is interrupted; a lock costs two locked instructions. Threads' own slots cache more in all, so
-//! their number is bounded; CPUs' slots are as many as CPUs, whatever the number of threads.
+//! store, two looks and a store to enter and leave; a sequence costs four more instructions and no more time, and has the
+//! kernel look at it whenever the thread is interrupted; a lock costs one locked instruction each way of the pair.
+//! Threads' own slots cache more in all, so their number is bounded; CPUs' slots are as many as CPUs, whatever the
+//! number of threads. That is why `rseq` comes first.
 
 #[cfg(not(loom))]
 pub(crate) mod claim;

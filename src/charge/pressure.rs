@@ -6,7 +6,9 @@
 //! none, and a refusal there is final without another drain: a tenant at its limit cannot make every CPU drain
 //! again and again.
 //!
-//! Others pay one relaxed load of a global count per free, and while any tenant is pressured a look at the tag.
+//! Others pay nothing for that while no tenant is pressured. Pressure begins with a drain, which stops every slot; and
+//! from that stop on the slots' tables send all frees the slow way (`percpu/slot_data.rs`), where each costs a look
+//! at the tag. The first slow free that finds no tenant pressured any more puts its slot's table back.
 //!
 //! | word | meaning |
 //! |---|---|

@@ -21,6 +21,9 @@ use crate::percpu::rseq;
 use crate::percpu::slot::{ALLOCS, FREES, IDLE};
 use crate::percpu::world::own_slot;
 
+/// [`tag_of`] takes an object's place in its slab from sixteen bits of its address.
+const _: () = assert!(FAST_SLAB == 1 << 16);
+
 /// Classes serve alignments up to this by their sizes alone.
 const FAST_ALIGN: usize = 16;
 
@@ -30,7 +33,6 @@ const FAST_ALIGN: usize = 16;
 /// A slot of a slab of a class up to [`FAST_MAX`], in a magazine of a slot that the caller has entered.
 #[inline(always)]
 unsafe fn tag_of(object: *mut u8, shift: u8) -> u16 {
-    const { assert!(FAST_SLAB == 1 << 16) };
     let address = object as usize;
     let index = u32::from(address as u16).wrapping_shr(u32::from(shift));
     let tag = (address & !(FAST_SLAB - 1)) + TAGS + TAG_BYTES * index as usize;

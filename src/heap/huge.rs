@@ -3,16 +3,26 @@
 //! They grow in place where the system can extend the mapping, else their pages are moved by `mremap`, without
 //! copying. When unmapping fails (mapping count exhausted, hazard B19) the mapping is kept and used again.
 //!
+//! A freed mapping of up to [`CACHED_OBJECT_MAX`] keeps its pages as a free span does (`heap/purge.rs`), in case one of
+//! its size is wanted again: mapping 4 MiB anew and touching it costs a page fault for each page, 100 times the rest.
+//!
 //! Equations (lock held): every live huge object's descriptor is in the `live` list exactly once; `bytes <= mapped`
-//! for each; `mapped` of the registry is the sum over that list, `kept_bytes` over the list of kept mappings.
+//! for each; `mapped` of the registry is the sum over that list, `bytes` of `kept` and of `cached` over theirs, and
+//! the latter is at most [`CACHE_MAX`].
 
 use core::ptr::{null_mut, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use super::locked::Locked;
 use super::os::os;
+use super::page_heap;
 use super::segment::{self, Place, SEGMENT};
 use super::tag::Tag;
+
+/// The largest mapping that is cached, as mimalloc's largest arena block is.
+const CACHED_OBJECT_MAX: usize = 16 << 20;
+/// The most bytes that are cached: a few of the largest.
+const CACHE_MAX: usize = 4 * CACHED_OBJECT_MAX;
 
 /// A huge object's descriptor. Never unmapped; reused for other huge objects; all-zero is one without an object.
 #[repr(C)]
@@ -23,6 +33,8 @@ pub(crate) struct Huge {
     /// Bytes of the mapping, in the system's pages; at least `bytes`.
     mapped: AtomicUsize,
     pub(crate) tag_shared: AtomicU16,
+    /// Of a cached mapping: the purge clock's time when it was freed.
+    freed_at: AtomicU32,
     /// Neighbours in the `live` list, or the next one in another list. Changed under the lock.
     next: AtomicPtr<Huge>,
     previous: AtomicPtr<Huge>,
@@ -32,17 +44,24 @@ struct Registry {
     live: *mut Huge,
     spare: *mut Huge,
     /// Mappings that could not be unmapped.
-    kept: *mut Huge,
+    kept: Free,
+    /// Freed mappings with their pages, the last one freed first.
+    cached: Free,
+    /// Bytes of the mappings in `live`.
     mapped: usize,
-    /// Bytes of the mappings in `kept`.
-    kept_bytes: usize,
+}
+
+/// Mappings without an object.
+struct Free {
+    first: *mut Huge,
+    bytes: usize,
 }
 
 // SAFETY: the pointers are to descriptors, which are shared through atomics and never unmapped.
 unsafe impl Send for Registry {}
 
 static REGISTRY: Locked<Registry> =
-    Locked::new(Registry { live: null_mut(), spare: null_mut(), kept: null_mut(), mapped: 0, kept_bytes: 0 });
+    Locked::new(Registry { live: null_mut(), spare: null_mut(), kept: Free::NONE, cached: Free::NONE, mapped: 0 });
 
 fn descriptor_at(huge: *mut Huge) -> Option<&'static Huge> {
     // SAFETY: pointers in lists are null or to descriptors, which are shared through atomics and never unmapped.
@@ -86,9 +105,10 @@ impl Huge {
         let page = os().page_size();
         let align = align.max(SEGMENT).max(page);
         let mapped = bytes.checked_next_multiple_of(page).filter(|&mapped| mapped <= isize::MAX as usize)?;
-        let kept = REGISTRY.lock().take_kept(mapped, align);
-        let (huge, zeroed) = match kept {
-            Some(kept) => (kept, false),
+        page_heap::count();
+        let free = REGISTRY.lock().take(mapped, align);
+        let (huge, zeroed) = match free {
+            Some(free) => (free, false),
             None => {
                 let huge = REGISTRY.lock().descriptor()?;
                 let Some(start) = os().map(mapped, align) else {
@@ -117,7 +137,10 @@ impl Huge {
     pub(crate) unsafe fn free(&'static self) {
         REGISTRY.lock().unlink_live(self);
         segment::publish(self.start(), self.mapped(), None);
-        discard(self);
+        let now = page_heap::count();
+        if !REGISTRY.lock().cache(self, now) {
+            discard(self);
+        }
     }
 
     /// Changes the size without moving; `bytes` in units.
@@ -205,6 +228,35 @@ impl Huge {
     }
 }
 
+impl Free {
+    const NONE: Free = Free { first: null_mut(), bytes: 0 };
+
+    fn push(&mut self, huge: &'static Huge) {
+        huge.set_next(self.first);
+        self.first = pointer_to(huge);
+        self.bytes += huge.mapped();
+    }
+
+    /// The first that `fits`.
+    fn take(&mut self, fits: impl Fn(&Huge) -> bool) -> Option<&'static Huge> {
+        let mut before: Option<&'static Huge> = None;
+        let mut at = self.first;
+        while let Some(huge) = descriptor_at(at) {
+            if fits(huge) {
+                match before {
+                    Some(before) => before.set_next(huge.next()),
+                    None => self.first = huge.next(),
+                }
+                self.bytes -= huge.mapped();
+                return Some(huge);
+            }
+            before = Some(huge);
+            at = huge.next();
+        }
+        None
+    }
+}
+
 impl Registry {
     fn push_live(&mut self, huge: &'static Huge) {
         huge.set_previous(null_mut());
@@ -227,24 +279,23 @@ impl Registry {
         self.mapped -= huge.mapped();
     }
 
-    /// A kept mapping that serves: long enough, and not more than twice as long.
-    fn take_kept(&mut self, mapped: usize, align: usize) -> Option<&'static Huge> {
-        let mut before: Option<&'static Huge> = None;
-        let mut at = self.kept;
-        while let Some(huge) = descriptor_at(at) {
-            let fits = huge.mapped() >= mapped && huge.mapped() / 2 <= mapped && huge.start().is_multiple_of(align);
-            if fits {
-                match before {
-                    Some(before) => before.set_next(huge.next()),
-                    None => self.kept = huge.next(),
-                }
-                self.kept_bytes -= huge.mapped();
-                return Some(huge);
-            }
-            before = Some(huge);
-            at = huge.next();
+    /// A free mapping that serves: long enough and aligned; of the cached ones not an eighth longer, since its pages are
+    /// there, of the kept ones not twice as long.
+    fn take(&mut self, mapped: usize, align: usize) -> Option<&'static Huge> {
+        let fits =
+            |huge: &Huge, most: usize| (mapped..=most).contains(&huge.mapped()) && huge.start().is_multiple_of(align);
+        let cached = self.cached.take(|huge| fits(huge, mapped.saturating_add(mapped / 8)));
+        cached.or_else(|| self.kept.take(|huge| fits(huge, mapped.saturating_mul(2))))
+    }
+
+    /// Caches a mapping if there is room.
+    fn cache(&mut self, huge: &'static Huge, now: u32) -> bool {
+        let room = huge.mapped() <= CACHED_OBJECT_MAX && self.cached.bytes + huge.mapped() <= CACHE_MAX;
+        if room {
+            huge.freed_at.store(now, Ordering::Relaxed);
+            self.cached.push(huge);
         }
-        None
+        room
     }
 
     fn descriptor(&mut self) -> Option<&'static Huge> {
@@ -273,18 +324,22 @@ fn discard(huge: &'static Huge) {
     }
     // SAFETY: as above.
     unsafe { os().purge(start, huge.mapped()) };
-    let mut registry = REGISTRY.lock();
-    huge.set_next(registry.kept);
-    registry.kept = pointer_to(huge);
-    registry.kept_bytes += huge.mapped();
+    REGISTRY.lock().kept.push(huge);
+}
+
+/// Unmaps one cached mapping that was freed at a time that `is_old`; its bytes, or 0. The caller holds a slot or the gate.
+pub(crate) fn unmap_cached(is_old: impl Fn(u32) -> bool) -> usize {
+    let old = REGISTRY.lock().cached.take(|huge| is_old(huge.freed_at.load(Ordering::Relaxed)));
+    old.map_or(0, |huge| {
+        let bytes = huge.mapped();
+        discard(huge);
+        bytes
+    })
 }
 
 /// Tries again to unmap what the system would not take back. The caller holds a slot or the gate.
 pub(crate) fn unmap_kept() {
-    let mut registry = REGISTRY.lock();
-    let mut at = core::mem::replace(&mut registry.kept, null_mut());
-    registry.kept_bytes = 0;
-    drop(registry);
+    let mut at = core::mem::replace(&mut REGISTRY.lock().kept, Free::NONE).first;
     while let Some(huge) = descriptor_at(at) {
         at = huge.next();
         discard(huge);
@@ -301,10 +356,10 @@ pub(crate) fn each(mut each: impl FnMut(Tag, usize)) {
     }
 }
 
-/// Bytes mapped for huge objects, and of mappings that are free but could not be unmapped.
-pub(crate) fn footprint() -> (usize, usize) {
+/// Bytes mapped for huge objects, cached, and of mappings that are free but could not be unmapped.
+pub(crate) fn footprint() -> [usize; 3] {
     let registry = REGISTRY.lock();
-    (registry.mapped, registry.kept_bytes)
+    [registry.mapped, registry.cached.bytes, registry.kept.bytes]
 }
 
 /// For fork: see `life/fork.rs`.

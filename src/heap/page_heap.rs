@@ -79,6 +79,17 @@ pub(crate) unsafe fn free(start: NonNull<u8>, units: usize, kind: Kind) {
     }
 }
 
+/// Counts an operation on large objects that touched no span, for the purge clock; whose time it returns.
+pub(crate) fn count() -> u32 {
+    let mut heap = PAGE_HEAP.lock();
+    let (due, now) = (heap.clock.is_due(), heap.clock.now());
+    drop(heap);
+    if due {
+        purge::tick();
+    }
+    now
+}
+
 /// Cuts a large object's span down to its first `keep` units.
 ///
 /// # Safety

@@ -1,7 +1,8 @@
 //! Giving pages of free spans back to the system: with a decay, and all at once.
 //!
 //! A free span keeps its pages for [`DECAY_MS`], in case it is wanted again; then the next page heap operation that
-//! finds the clock due purges it, at most [`SEGMENTS_PER_TICK`] segments' worth per tick. A process that does
+//! finds the clock due purges it, at most [`SEGMENTS_PER_TICK`] segments' worth per tick. So do the cached mappings of
+//! huge objects, one of which is unmapped per tick. A process that does
 //! nothing purges nothing; [`all`] serves it (`allotment::purge()`).
 //!
 //! Purged memory is never taken for zeroed: some systems keep the bytes and say otherwise (hazard B06).
@@ -59,6 +60,8 @@ impl Clock {
 /// Purges what has decayed in the next few segments.
 #[cold]
 pub(crate) fn tick() {
+    let now = page_heap::lock().clock.now();
+    huge::unmap_cached(|freed_at| now.wrapping_sub(freed_at) >= DECAY_MS);
     for _ in 0..SEGMENTS_PER_TICK {
         let mut heap = page_heap::lock();
         if heap.dirty_free == 0 {
@@ -72,14 +75,20 @@ pub(crate) fn tick() {
     }
 }
 
-/// Purges all free spans, unmaps the segments that are wholly free, and tries again with mappings that were kept. Returns the bytes given back. The caller
-/// holds a slot or the gate, so that no fork comes between.
+/// Purges all free spans, unmaps the segments that are wholly free and the cached mappings, and tries again with mappings
+/// that were kept. Returns the bytes given back. The caller holds a slot or the gate, so that no fork comes between.
 pub(crate) fn all() -> usize {
     let places = page_heap::lock().places;
     let mut bytes = 0;
     for place in 0..places {
         bytes += purge_segment(place, |_| true);
         unmap_segment(place);
+    }
+    loop {
+        match huge::unmap_cached(|_| true) {
+            0 => break,
+            unmapped => bytes += unmapped,
+        }
     }
     huge::unmap_kept();
     bytes

@@ -134,7 +134,8 @@ fn persist<T>(mut payer: Payer, bytes: usize, mut attempt: impl FnMut(Payer) -> 
 #[cold]
 fn reclaim(bytes: usize) -> bool {
     let ([free, slabs, _], _, _) = super::page_heap::footprint();
-    bytes <= free + slabs && give_all_back().is_some()
+    let [_, cached, _] = super::huge::footprint();
+    bytes <= free + slabs + cached && give_all_back().is_some()
 }
 
 /// Empties the caches and purges all that is free; the bytes given back to the system. `None`: the calling thread

@@ -25,7 +25,7 @@ const PER_CPU: usize = 16;
 /// Slots on a small machine.
 const LEAST: usize = 64;
 
-/// pthread's key plus 1; 0: there is none.
+/// pthread's key (`pthread_key_t`) plus 1; 0: there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 /// Slots that threads own now.
 static OWNED: AtomicUsize = AtomicUsize::new(0);
@@ -47,7 +47,8 @@ pub(crate) fn prepare() -> bool {
         return false;
     }
     // A second thread that is here too makes a second key, of which one is lost.
-    KEY.store(key as u32 + 1, Ordering::Relaxed);
+    // relaxed: as above
+    KEY.store(key.wrapping_add(1), Ordering::Relaxed);
     true
 }
 
@@ -68,9 +69,8 @@ pub(crate) fn claim(slots: &'static [Slot], high: &AtomicUsize) -> Option<&'stat
     // SAFETY: the slot is the thread's; who stops it looks at its content when the gate is closed.
     let provided = unsafe { slot.data() }.is_provided() || world::provide(slot);
     // SAFETY: the key was made by `prepare`.
-    if !provided
-        || unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, core::ptr::from_ref(slot).cast()) } != 0
-    {
+    let remembered = || unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(slot).cast()) } == 0;
+    if !(provided && remembered()) {
         slot.disclaim();
         return None;
     }

@@ -410,6 +410,7 @@ impl Drop for Held<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::charge::stock::Stock;
 
     #[test]
     fn a_failed_entry_leaves_a_shared_slot_to_its_holder() {

@@ -56,8 +56,7 @@ pub struct ClassUsage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapStats {
-    /// How CPU slots are entered: `"threads+rseq"`, `"threads"`, `"rseq"` or `"locked"`. Decided when the process first
-    /// allocates, by what the system has, or by the environment variable `ALLOTMENT_MODE`.
+    /// How CPU slots are entered: `"rseq"`, `"threads"` or `"locked"`. Decided when the process first allocates, by what the system has, or by the environment variable `ALLOTMENT_MODE`.
     pub mode: &'static str,
     /// CPU slots in existence (a number): those of threads, of CPUs, and shared.
     pub slots: usize,
@@ -73,9 +72,9 @@ pub struct HeapStats {
     pub slabs: usize,
     /// In large objects, by their charge.
     pub large: usize,
-    /// In free spans.
+    /// In free spans, and free mappings of huge objects.
     pub free_spans: usize,
-    /// Of the free spans, what has not gone back to the system.
+    /// Of those, what has not gone back to the system.
     pub dirty: usize,
     /// Of `mapped`, what is free but the system would not unmap (its mapping count is exhausted). Used again, and
     /// tried again by [`purge`].
@@ -110,7 +109,7 @@ fn slack_bound() -> usize {
 ///
 /// ```
 /// let stats = allotment::stats();
-/// assert!(["threads+rseq", "threads", "rseq", "locked"].contains(&stats.mode));
+/// assert!(["rseq", "threads", "locked"].contains(&stats.mode));
 /// ```
 pub fn stats() -> HeapStats {
     let ids = registry::ids_used();
@@ -124,17 +123,17 @@ pub fn stats() -> HeapStats {
     }
     let ([free_spans, slabs, span_large], segments, dirty) = page_heap::footprint();
     let (metadata, metadata_used) = arena::footprint();
-    let (huge, kept) = huge::footprint();
+    let [huge, cached_huge, kept] = huge::footprint();
     HeapStats {
         mode: mode::get().name(),
         slots: world::slots(),
         slack_bound: slack_bound(),
         slack_per_descendant: world::slots() * STOCK_MAX,
-        mapped: segments + huge + kept,
+        mapped: segments + huge + cached_huge + kept,
         slabs,
         large: span_large + huge,
-        free_spans,
-        dirty,
+        free_spans: free_spans + cached_huge,
+        dirty: dirty + cached_huge,
         kept,
         cached,
         stock,
