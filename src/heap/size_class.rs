@@ -296,7 +296,7 @@ mod tests {
                 let bitmaps = base + info.bitmaps as usize;
                 let bitmaps_end = bitmaps + 16 * bitmap_words(info.capacity as usize);
                 assert!(tag + TAG_BYTES <= bitmaps || tag >= bitmaps_end);
-                assert!(tag >= base + SLAB_HEADER && bitmaps >= base + SLAB_HEADER && bitmaps % 8 == 0);
+                assert!(tag >= base + SLAB_HEADER && bitmaps >= base + SLAB_HEADER && bitmaps.is_multiple_of(8));
                 assert!(tag + TAG_BYTES <= base + info.first as usize && bitmaps_end <= base + info.first as usize);
                 assert_eq!(info.slot_of(object), Some(slot));
                 assert_eq!(info.slot_of(object + info.size as usize - 1), Some(slot));

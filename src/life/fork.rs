@@ -51,7 +51,10 @@ extern "C" fn before() {
 }
 
 extern "C" fn after_in_child() {
-    world::after_fork();
+    // SAFETY: as in `after`.
+    if unsafe { (*STOP.0.get()).is_some() } {
+        world::after_fork();
+    }
     after();
 }
 

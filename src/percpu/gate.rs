@@ -64,6 +64,12 @@ impl Gate {
         let _ = Backoff::new();
     }
 
+    /// In a fork's child, closed: nobody is here who was being turned away.
+    pub(crate) fn forget_others(&self) {
+        // relaxed: one thread
+        self.word_shared.store(CLOSED, Ordering::Relaxed);
+    }
+
     /// Opens it again.
     pub fn open(&self) {
         // pairs: gate::try_enter - as there

@@ -391,8 +391,11 @@ impl Drop for Stopped {
     }
 }
 
-/// In a fork's child, with the world at a stop.
+/// In a fork's child, with the world at a stop: other threads are not here, nor are their attempts to enter, which leave
+/// a mark until they are turned away.
 pub(crate) fn after_fork() {
+    GATE.forget_others();
+    CLAIMED.iter().for_each(Slot::forget_entry);
     claim::after_fork(&CLAIMED);
 }
 
