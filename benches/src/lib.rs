@@ -1,47 +1,25 @@
-//! The allocators that are compared, each called the way a Rust program calls it: through `GlobalAlloc`, in one
-//! process.
+//! What the benches share: the allocators that are compared, the loops that are timed, and the reports.
+//!
+//! A [`Workload`] is one loop; a [`Cell`] is one workload for each [`Contestant`]; a bench target makes cells, groups
+//! them, and hands them to [`bench::run`], which times them in interleaved rounds and prints the tables.
 
-use std::alloc::{GlobalAlloc, Layout};
+pub mod args;
+pub mod bars;
+pub mod bench;
+pub mod cell;
+pub mod contestant;
+pub mod helper;
+pub mod machine;
+pub mod modes;
+pub mod random;
+pub mod report;
+pub mod rounds;
+pub mod shim;
+pub mod summary;
+pub mod tenants;
+pub mod workload;
 
-/// mimalloc v3, called directly.
-pub struct Mimalloc;
-
-// SAFETY: mimalloc keeps malloc's contract; sizes and alignments are passed on.
-unsafe impl GlobalAlloc for Mimalloc {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= 16 {
-            // SAFETY: any size may be asked for.
-            return unsafe { libmimalloc_sys::mi_malloc(layout.size()) }.cast();
-        }
-        // SAFETY: as above; the alignment is a power of two.
-        unsafe { libmimalloc_sys::mi_malloc_aligned(layout.size(), layout.align()) }.cast()
-    }
-    #[inline]
-    unsafe fn dealloc(&self, object: *mut u8, _layout: Layout) {
-        // SAFETY: the caller's promise: it came from `alloc`.
-        unsafe { libmimalloc_sys::mi_free(object.cast()) }
-    }
-}
-
-/// jemalloc, with sized deallocation.
-pub struct Jemalloc;
-
-// SAFETY: jemalloc keeps malloc's contract; sizes and alignments are passed on.
-unsafe impl GlobalAlloc for Jemalloc {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= 16 {
-            // SAFETY: any size may be asked for.
-            return unsafe { tikv_jemalloc_sys::malloc(layout.size()) }.cast();
-        }
-        // SAFETY: as above; the flag says the alignment.
-        unsafe { tikv_jemalloc_sys::mallocx(layout.size(), layout.align().trailing_zeros() as i32) }.cast()
-    }
-    #[inline]
-    unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
-        let flags = if layout.align() <= 16 { 0 } else { layout.align().trailing_zeros() as i32 };
-        // SAFETY: the caller's promise: it came from `alloc` with this layout.
-        unsafe { tikv_jemalloc_sys::sdallocx(object.cast(), layout.size(), flags) }
-    }
-}
+pub use bars::Bar;
+pub use cell::Cell;
+pub use contestant::{Contestant, Counted, Jemalloc, Mimalloc, Ours, System};
+pub use workload::Workload;

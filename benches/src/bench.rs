@@ -1,0 +1,44 @@
+//! What a bench target does with its cells.
+
+use std::error::Error;
+use std::fs;
+
+use crate::args::Args;
+use crate::bars::{self, Bar};
+use crate::report::{self, chart, table, tsv};
+use crate::rounds::{measure, Row};
+use crate::{machine, Cell};
+
+/// Counted rounds of a cell.
+pub const ROUNDS: usize = 31;
+/// With `--quick`.
+pub const QUICK_ROUNDS: usize = 7;
+
+/// Times the cells that are asked for and prints the tables, or has Criterion do it. Cells in the order of their groups.
+///
+/// # Panics
+/// allotment's accounts are wrong afterwards.
+///
+/// # Errors
+/// A report cannot be written.
+pub fn run(name: &str, args: &Args, mut cells: Vec<Cell>, bars: &[Bar]) -> Result<(), Box<dyn Error>> {
+    cells.retain(|cell| format!("{}: {}", cell.group, cell.name).contains(&args.filter));
+    let rounds = if args.quick { QUICK_ROUNDS } else { ROUNDS };
+    println!("{name}\n{}", machine::describe());
+    if args.criterion {
+        report::criterion::run(cells);
+    } else {
+        println!("medians of {rounds} interleaved rounds, nanoseconds for one operation");
+        let rows: Vec<Row> = cells.into_iter().map(|cell| measure(cell, rounds)).collect();
+        for group in rows.chunk_by(|a, b| a.group == b.group) {
+            println!("\n{}\n{}", group[0].group, table::group(&group.iter().collect::<Vec<_>>()));
+        }
+        println!("\n{}\n\n{}", bars::worst_cells(&rows), bars::table(bars, &rows));
+        let directory = report::directory()?;
+        fs::write(directory.join(format!("{name}.tsv")), tsv::text(&rows))?;
+        chart::draw(&directory.join(format!("{name}.svg")), name, &rows)?;
+        println!("\nwritten: {name}.tsv and {name}.svg in {}", directory.display());
+    }
+    println!("{}", allotment::verify().expect("the accounts are exact"));
+    Ok(())
+}
