@@ -189,7 +189,13 @@ fn choose() -> Option<&'static Slot> {
         // One that has a slot is here because it is busy, or being stopped.
         Mode::Threads if words.claim.get() == Claim::None && claim::may_ask() => {
             let _inside = enter_gate()?;
-            claim::claim(&CLAIMED, &HIGH_CLAIM)
+            // A signal handler that comes in between is not to claim one too.
+            words.claim.set(Claim::Over);
+            let claimed = claim::claim(&CLAIMED, &HIGH_CLAIM);
+            if claimed.is_none() {
+                words.claim.set(Claim::None);
+            }
+            claimed
         }
         Mode::Threads | Mode::Locked => None,
     }
