@@ -24,7 +24,7 @@ situations=(
     "fifo-64 empty-fifo"
     "scope empty"
 )
-# Of the package: `pretend-rseq` once allotment::testing has a function of that name. Callgrind has no rseq of its own.
+# Callgrind has no restartable sequences of its own: a pretended area for one thread stands in for what libc registers.
 features=pretend-rseq
 few=20000
 many=80000
