@@ -51,3 +51,38 @@ fn b08_purging_beside_frees_keeps_every_byte() {
         exact(&tenant, 0);
     });
 }
+
+/// Buffers of a few MiB come back with their pages while they are warm, up to a bound, and go back to the system when asked.
+#[test]
+fn freed_mappings_are_cached_within_a_bound() {
+    in_child("freed_mappings_are_cached_within_a_bound", 60, || {
+        const MIB: usize = 1 << 20;
+        let tenant = Tenant::new("buffers").unwrap();
+        let mapping = |size: usize| tenant.in_scope(|| vec![7_u8; size]);
+        let before = allotment::stats();
+        let first = mapping(4 * MIB);
+        let place = first.as_ptr();
+        drop(first);
+        let cached = allotment::stats();
+        assert_eq!(cached.free_spans - before.free_spans, 4 * MIB);
+        assert_eq!(cached.dirty - before.dirty, 4 * MIB);
+        exact(&tenant, 0);
+        let again = mapping(4 * MIB - 8192);
+        assert!(std::ptr::eq(place, again.as_ptr()), "mapped anew");
+        // SAFETY: the layout is not of size 0, and the object is freed with it.
+        unsafe {
+            use std::alloc::GlobalAlloc;
+            drop(again);
+            let zeroed = A.alloc_zeroed(layout(4 * MIB, 8));
+            assert!(std::slice::from_raw_parts(zeroed, 4 * MIB).iter().all(|&byte| byte == 0), "what was left in it");
+            A.dealloc(zeroed, layout(4 * MIB, 8));
+        }
+        drop((0..10).map(|_| mapping(10 * MIB)).collect::<Vec<_>>());
+        drop(mapping(100 * MIB));
+        let full = allotment::stats();
+        assert!((50 * MIB..=64 * MIB).contains(&(full.free_spans - before.free_spans)), "{full:?}");
+        assert!(allotment::purge() >= 50 * MIB);
+        assert!(allotment::stats().dirty <= before.dirty, "{:?}", allotment::stats());
+        exact(&tenant, 0);
+    });
+}
