@@ -12,14 +12,15 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
+/// What is done on a slot's content.
+type Operation<'a> = &'a mut dyn FnMut(&mut SlotData);
+/// Does it alone, or not at all.
+type Enter = fn(&Slot, Operation<'_>) -> bool;
+/// Does it with the slot at a stop by the thread of that token.
+type Stop = fn(&Slot, usize, Operation<'_>);
+
 /// Objects of 10 bytes are allocated and one freed, while another thread drains. A busy slot means going without.
-/// `enter` does something on the slot alone, or not; `stop` does it there with the slot at a stop.
-fn operations_against_a_drain(
-    objects: usize,
-    slot: Slot,
-    enter: fn(&Slot, &mut dyn FnMut(&mut SlotData)) -> bool,
-    stop: fn(&Slot, usize, &mut dyn FnMut(&mut SlotData)),
-) {
+fn operations_against_a_drain(objects: usize, slot: Slot, enter: Enter, stop: Stop) {
     let tree = Arc::new(SmallTree::new());
     let slot = Arc::new(slot);
     let (other_tree, other_slot) = (tree.clone(), slot.clone());

@@ -1,14 +1,15 @@
 //! Pressure: near a limit nothing is kept in reserve.
 //!
-//! A tenant that comes within [`margin`] of its `max` is *pressured*, and so are its descendants. Then:
-//! frees uncharge at once instead of leaving the charge with the cached object, credits go to the counters instead of
-//! a stock, and nothing is charged ahead. So once a pressured subtree has been drained it has no slack and gets
+//! A tenant that comes within [`margin`] of its `max` is *pressured*, and so are its descendants. Then credits go to the
+//! counters instead of a stock, and nothing is charged ahead; and from the first drain on, frees uncharge at once instead of
+//! leaving the charge with the cached object. So once a pressured subtree has been drained it has no slack and gets
 //! none, and a refusal there is final without another drain: a tenant at its limit cannot make every CPU drain
 //! again and again.
 //!
-//! Others pay nothing for that while no tenant is pressured. Pressure begins with a drain, which stops every slot; and
-//! from that stop on the slots' tables send all frees the slow way (`percpu/slot_data.rs`), where each costs a look
-//! at the tag. The first slow free that finds no tenant pressured any more puts its slot's table back.
+//! A free does not ask whether anybody is pressured. A drain stops every slot, and has the tables of all slots send
+//! frees the slow way from then on (`percpu/slot_data.rs`), where each costs a look at the tag. The first slow free that
+//! finds no tenant pressured any more puts its slot's table back; whoever becomes pressured after that is not drained
+//! yet, and will be before a refusal is final.
 //!
 //! | word | meaning |
 //! |---|---|
