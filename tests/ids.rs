@@ -10,7 +10,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
 
 use allotment::{Allotment, CreateError, Tenant};
-use case::{charge, exact, in_child, layout, Object};
+use case::{charge, exact, in_child, layout, visit_every_cpu, Object};
 
 #[global_allocator]
 static A: Allotment = Allotment::new();
@@ -112,24 +112,13 @@ fn b14_ids_of_live_objects_are_not_given_again() {
     });
 }
 
-/// Binds the calling thread to the CPU that it runs on.
-fn stay_on_this_cpu() {
-    // SAFETY: a set of zeros is a valid set; the calls read and write it only.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
-    }
-}
-
 /// 200,000 tenants one after another, each of which leaves an object for a thousand others' time.
 #[test]
 fn b14_the_registry_stays_flat() {
     const RING: usize = 1000;
     const CYCLES: usize = 200_000;
     in_child("b14_the_registry_stays_flat", 120, || {
-        // On a second CPU there would be a second slot.
-        stay_on_this_cpu();
+        visit_every_cpu();
         let top = Tenant::new("top").unwrap();
         let mut ring: VecDeque<Object> = VecDeque::with_capacity(RING + 1);
         let mut flat = None;

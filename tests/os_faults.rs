@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use allotment::testing::{replace, Faulty, Os, PurgeFault};
 use allotment::{Allotment, Tenant};
-use case::{charge, exact, in_child, layout, Object, Rng};
+use case::{charge, exact, in_child, layout, visit_every_cpu, Object, Rng};
 
 #[global_allocator]
 static A: Allotment = Allotment::new();
@@ -202,17 +202,21 @@ fn b06_unmap_that_fails_and_purge_that_keeps_bytes() {
 #[test]
 fn b19_unmap_that_fails() {
     faulty("b19_unmap_that_fails", |tenant| {
+        visit_every_cpu();
         let _scope = tenant.enter();
         FAULTY.fail_unmap(true);
         let mut rng = Rng(7);
         // One of the largest size that will be asked for serves all that follow.
         drop(Object::new(layout(9 * MIB, 8), 1));
+        allotment::purge();
         let before = maps();
         for round in 0..1000 {
             let size = 5 * MIB + rng.below(4 * MIB);
             let object = Object::new(layout(size, 8), round as u8).expect("memory");
             assert_eq!(tenant.settle(), charge(size));
             drop(object);
+            // Out of the cache of warm ones, which would serve those of its size only.
+            allotment::purge();
         }
         assert_eq!(maps(), before, "a kept mapping is used again");
         assert_eq!(allotment::stats().kept, charge(9 * MIB));

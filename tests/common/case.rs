@@ -64,6 +64,23 @@ pub fn exact(tenant: &Tenant, bytes: usize) {
     }
 }
 
+/// Allocates once on every CPU: a CPU's slot comes into being, with memory of its own, when it is first used, which would be
+/// when a thread happens to be moved there.
+pub fn visit_every_cpu() {
+    // SAFETY: a set of zeros is a valid set; the calls read and write live sets only.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
+        for cpu in (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &allowed)) {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut one);
+            assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
+            drop(std::hint::black_box(Box::new(cpu)));
+        }
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&allowed), &allowed), 0);
+    }
+}
+
 /// xorshift64*: the same sequence for the same seed.
 pub struct Rng(pub u64);
 
