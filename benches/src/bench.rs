@@ -10,7 +10,7 @@ use crate::rounds::{measure, Row};
 use crate::{machine, Cell};
 
 /// Counted rounds of a cell.
-pub const ROUNDS: usize = 31;
+pub const ROUNDS: usize = 61;
 /// With `--quick`.
 pub const QUICK_ROUNDS: usize = 7;
 
@@ -29,11 +29,18 @@ pub fn run(name: &str, args: &Args, mut cells: Vec<Cell>, bars: &[Bar]) -> Resul
         report::criterion::run(cells);
     } else {
         println!("medians of {rounds} interleaved rounds, nanoseconds for one operation");
+        let load = machine::load();
         let rows: Vec<Row> = cells.into_iter().map(|cell| measure(cell, rounds)).collect();
         for group in rows.chunk_by(|a, b| a.group == b.group) {
             println!("\n{}\n{}", group[0].group, table::group(&group.iter().collect::<Vec<_>>()));
         }
-        println!("\n{}\n\n{}", bars::worst_cells(&rows), bars::table(bars, &rows));
+        println!("\nload average {load} before, {} after", machine::load());
+        println!("\n{}\n", bars::worst_cells(&rows));
+        if args.filter.is_empty() {
+            println!("{}", bars::table(bars, &rows));
+        } else {
+            println!("the bars are for all cells: none with a filter");
+        }
         let directory = report::directory()?;
         fs::write(directory.join(format!("{name}.tsv")), tsv::text(&rows))?;
         chart::draw(&directory.join(format!("{name}.svg")), name, &rows)?;
