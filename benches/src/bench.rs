@@ -5,6 +5,7 @@ use std::fs;
 
 use crate::args::Args;
 use crate::bars::{self, Bar};
+use crate::helper;
 use crate::report::{self, chart, table, tsv};
 use crate::rounds::{measure, Row};
 use crate::{machine, Cell};
@@ -13,6 +14,9 @@ use crate::{machine, Cell};
 pub const ROUNDS: usize = 61;
 /// With `--quick`.
 pub const QUICK_ROUNDS: usize = 7;
+
+/// With less, two threads took turns, and what is measured is the scheduler.
+const ENOUGH_CPUS: f64 = 1.8;
 
 /// Times the cells that are asked for and prints the tables, or has Criterion do it. Cells in the order of their groups.
 ///
@@ -35,6 +39,10 @@ pub fn run(name: &str, args: &Args, mut cells: Vec<Cell>, bars: &[Bar]) -> Resul
             println!("\n{}\n{}", group[0].group, table::group(&group.iter().collect::<Vec<_>>()));
         }
         println!("\nload average {load} before, {} after", machine::load());
+        if let Some(cpus) = helper::cpus_had() {
+            let warning = if cpus < ENOUGH_CPUS { ": DO NOT USE the two-thread figures" } else { "" };
+            println!("two threads had {cpus:.2} CPUs on average{warning}");
+        }
         println!("\n{}\n", bars::worst_cells(&rows));
         if args.filter.is_empty() {
             println!("{}", bars::table(bars, &rows));
