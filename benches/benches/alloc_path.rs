@@ -21,23 +21,23 @@ const SMALL: [usize; 4] = [16, 64, 256, 1_024];
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for size in SMALL {
-        cells.push(Cell::of_all(PAIR, size, || Pair { size, pairs: 200_000 }));
+        cells.push(Cell::of_all(PAIR, size, || Pair { size, pairs: 400_000 }));
     }
     for (group, order) in [(FIFO, FreeOrder::Fifo), (RANDOM, FreeOrder::Random)] {
         for size in SMALL {
-            cells.push(Cell::of_all(group, size, || Burst::new(size, 1_000, order, 150)));
+            cells.push(Cell::of_all(group, size, || Burst::new(size, 1_000, order, 300)));
         }
     }
-    cells.push(Cell::of_all(MIXED, "warm", || Mixed::new(Sweep::Nothing, 2_000)));
-    cells.push(Cell::of_all(MIXED, "L1 swept", || Mixed::new(Sweep::L1, 1_000)));
-    cells.push(Cell::of_all(MIXED, "L2 swept", || Mixed::new(Sweep::L2, 150)));
+    cells.push(Cell::of_all(MIXED, "warm", || Mixed::new(Sweep::Nothing, 4_000)));
+    cells.push(Cell::of_all(MIXED, "L1 swept", || Mixed::new(Sweep::L1, 2_000)));
+    cells.push(Cell::of_all(MIXED, "L2 swept", || Mixed::new(Sweep::L2, 200)));
     for size in [8 << 10, 16 << 10, 32 << 10, 64 << 10] {
-        cells.push(Cell::of_all(MEDIUM, format!("{} KiB", size >> 10), || Pair { size, pairs: 50_000 }));
+        cells.push(Cell::of_all(MEDIUM, format!("{} KiB", size >> 10), || Pair { size, pairs: 100_000 }));
     }
     for size in [256 << 10, 1 << 20] {
-        cells.push(Cell::of_all(LARGE, format!("{} KiB", size >> 10), || Pair { size, pairs: 2_000 }));
+        cells.push(Cell::of_all(LARGE, format!("{} KiB", size >> 10), || Pair { size, pairs: 10_000 }));
     }
-    cells.push(Cell::of_all(GROWTH, "8 B to 1 MiB", || Growth { vectors: 30 }));
+    cells.push(Cell::of_all(GROWTH, "8 B to 1 MiB", || Growth { vectors: 60 }));
     for (size, pairs) in [(64, 100_000), (4 << 10, 50_000), (64 << 10, 2_000)] {
         cells.push(Cell::of_all(ZEROED, size, || Zeroed { size, pairs }));
     }

@@ -15,7 +15,7 @@ const SCOPE: &str = "scope entered and left";
 const SHARED: &str = "64 B against one shared counter";
 
 fn pair() -> Pair {
-    Pair { size: 64, pairs: 200_000 }
+    Pair { size: 64, pairs: 400_000 }
 }
 
 fn at_depth<A: Contestant>(name: &str) -> Cell {

@@ -15,10 +15,10 @@ fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for (group, read) in [(READ, true), (UNREAD, false)] {
         for size in [16, 64, 256, 1_024] {
-            cells.push(Cell::of_all(group, size, || HandOver::new(size, 1_500, read)));
+            cells.push(Cell::of_all(group, size, || HandOver::new(size, 3_000, read)));
         }
     }
-    cells.push(Cell::of_all(LARSON, "16 to 1,024 B", || Larson::new(50_000)));
+    cells.push(Cell::of_all(LARSON, "16 to 1,024 B", || Larson::new(100_000)));
     cells
 }
 

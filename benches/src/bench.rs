@@ -5,14 +5,18 @@ use std::fs;
 
 use crate::args::Args;
 use crate::bars::{self, Bar};
+use crate::helper;
 use crate::report::{self, chart, table, tsv};
 use crate::rounds::{measure, Row};
 use crate::{machine, Cell};
 
 /// Counted rounds of a cell.
-pub const ROUNDS: usize = 31;
+pub const ROUNDS: usize = 61;
 /// With `--quick`.
 pub const QUICK_ROUNDS: usize = 7;
+
+/// With less, two threads took turns, and what is measured is the scheduler.
+const ENOUGH_CPUS: f64 = 1.8;
 
 /// Times the cells that are asked for and prints the tables, or has Criterion do it. Cells in the order of their groups.
 ///
@@ -29,11 +33,22 @@ pub fn run(name: &str, args: &Args, mut cells: Vec<Cell>, bars: &[Bar]) -> Resul
         report::criterion::run(cells);
     } else {
         println!("medians of {rounds} interleaved rounds, nanoseconds for one operation");
+        let load = machine::load();
         let rows: Vec<Row> = cells.into_iter().map(|cell| measure(cell, rounds)).collect();
         for group in rows.chunk_by(|a, b| a.group == b.group) {
             println!("\n{}\n{}", group[0].group, table::group(&group.iter().collect::<Vec<_>>()));
         }
-        println!("\n{}\n\n{}", bars::worst_cells(&rows), bars::table(bars, &rows));
+        println!("\nload average {load} before, {} after", machine::load());
+        if let Some(cpus) = helper::cpus_had() {
+            let warning = if cpus < ENOUGH_CPUS { ": DO NOT USE the two-thread figures" } else { "" };
+            println!("two threads had {cpus:.2} CPUs on average{warning}");
+        }
+        println!("\n{}\n", bars::worst_cells(&rows));
+        if args.filter.is_empty() {
+            println!("{}", bars::table(bars, &rows));
+        } else {
+            println!("the bars are for all cells: none with a filter");
+        }
         let directory = report::directory()?;
         fs::write(directory.join(format!("{name}.tsv")), tsv::text(&rows))?;
         chart::draw(&directory.join(format!("{name}.svg")), name, &rows)?;

@@ -28,6 +28,12 @@ pub fn describe() -> String {
     )
 }
 
+/// How many processes wanted a CPU in the last minute: far more than ours are, and the figures are worth little.
+pub fn load() -> String {
+    let loads = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    loads.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown").to_owned()
+}
+
 fn cpu() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
