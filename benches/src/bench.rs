@@ -16,7 +16,7 @@ pub const ROUNDS: usize = 61;
 pub const QUICK_ROUNDS: usize = 7;
 
 /// With less, two threads took turns, and what is measured is the scheduler.
-const ENOUGH_CPUS: f64 = 1.8;
+const ENOUGH_CPUS: f64 = 1.5;
 
 /// Times the cells that are asked for and prints the tables, or has Criterion do it. Cells in the order of their groups.
 ///
