@@ -18,8 +18,8 @@
 //!
 //! # Which kind is best, measured
 //! A pair of 64 B, accounted, by instructions and time: see `ci/fast_path.tsv` and the README. A thread's own slot costs a
-//! store, two looks and a store to enter and leave; a sequence costs four more instructions and no more time, and has the
-//! kernel look at it whenever the thread is interrupted; a lock costs one locked instruction each way of the pair.
+//! store, two looks and a store to enter and leave; a sequence costs seven more instructions a pair and about as
+//! much time, and has the kernel look at it whenever the thread is interrupted; a lock costs one locked instruction each way of the pair.
 //! Threads' own slots cache more in all, so their number is bounded; CPUs' slots are as many as CPUs, whatever the
 //! number of threads. That is why `rseq` comes first.
 

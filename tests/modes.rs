@@ -6,16 +6,17 @@
 #[path = "common/case.rs"]
 mod case;
 mod common;
+#[path = "common/mode.rs"]
+mod mode;
 
 use std::alloc::GlobalAlloc;
 use std::hint::black_box;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use allotment::{Allotment, Tenant};
-use case::{charge, is_child, layout, CASE};
-use common::run_child;
+use case::{charge, is_child, layout};
+use mode::{as_asked, child_with};
 
 #[global_allocator]
 static A: Allotment = Allotment::new();
@@ -23,13 +24,10 @@ static A: Allotment = Allotment::new();
 /// In the child: runs the body, in the mode that was asked for. In the parent: runs one child in that mode.
 fn in_mode(mode: &str, test: &str, seconds: u64, body: impl FnOnce()) {
     if is_child() {
-        assert_eq!(allotment::stats().mode, mode);
+        as_asked();
         return body();
     }
-    let env = [(CASE, "1"), ("RUST_BACKTRACE", "0"), ("MALLOC_ARENA_MAX", "1"), ("ALLOTMENT_MODE", mode)];
-    let child = run_child(test, &env, Duration::from_secs(seconds));
-    let passed = child.status.is_some_and(|status| status.success()) && child.stdout.contains("1 passed");
-    assert!(passed, "{test}: {:?}\n{}\n{}", child.status, child.stdout, child.stderr);
+    child_with(test, &[("ALLOTMENT_MODE", mode)], seconds);
 }
 
 // ------------------------------------------------------------------------- a fork beside a thread that is turned away

@@ -62,7 +62,7 @@ pub(crate) fn allocate(layout: Layout) -> *mut u8 {
         return mark_live(layout, object);
     }
     if busy > IDLE {
-        return request::allocate_elsewhere(size, align);
+        return request::allocate(size, align);
     }
     if slot.enter_idle() {
         // SAFETY: the slot is entered, and a claimed slot is provided for.
@@ -122,7 +122,7 @@ pub(crate) unsafe fn deallocate(object: *mut u8, layout: Layout) {
     }
     if busy > IDLE {
         // SAFETY: the caller's promise.
-        return unsafe { request::deallocate_elsewhere(object, size, align) };
+        return unsafe { request::deallocate(object, size, align) };
     }
     if slot.enter_idle() {
         // SAFETY: the slot is entered, and a claimed slot is provided for.

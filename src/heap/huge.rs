@@ -4,7 +4,7 @@
 //! copying. When unmapping fails (mapping count exhausted, hazard B19) the mapping is kept and used again.
 //!
 //! A freed mapping of up to [`CACHED_OBJECT_MAX`] keeps its pages as a free span does (`heap/purge.rs`), in case one of
-//! its size is wanted again: mapping 4 MiB anew and touching it costs a page fault for each page, 100 times the rest.
+//! its size is wanted again: in a new mapping every page has to be faulted in (the bench `alloc_path`, 4 MiB).
 //!
 //! Equations (lock held): every live huge object's descriptor is in the `live` list exactly once; `bytes <= mapped`
 //! for each; `mapped` of the registry is the sum over that list, `bytes` of `kept` and of `cached` over theirs, and
@@ -19,7 +19,7 @@ use super::page_heap;
 use super::segment::{self, Place, SEGMENT};
 use super::tag::Tag;
 
-/// The largest mapping that is cached, as mimalloc's largest arena block is.
+/// The largest mapping that is cached: four segments.
 const CACHED_OBJECT_MAX: usize = 16 << 20;
 /// The most bytes that are cached: a few of the largest.
 const CACHE_MAX: usize = 4 * CACHED_OBJECT_MAX;

@@ -22,7 +22,7 @@ use crate::tenant::registry::{self, Registry};
 
 // The functions that the fast path goes on in take its arguments in its own order, so that nothing has to be moved.
 
-/// `GlobalAlloc::alloc`, when the fast path found no object of the tenant's, or its slot shut.
+/// `GlobalAlloc::alloc`, when the fast path found no object of the tenant's, its slot shut, or no slot.
 #[inline(never)]
 pub(crate) fn allocate(size: usize, _align: usize) -> *mut u8 {
     allocate_small(Class::of_size(size), Payer::new(scope::current()))
@@ -41,12 +41,6 @@ pub(crate) fn allocate_bigger(size: usize, align: usize) -> *mut u8 {
 #[inline(never)]
 pub(crate) fn allocate_aligned(size: usize, align: usize) -> *mut u8 {
     allocate_bigger(size, align)
-}
-
-/// `GlobalAlloc::alloc` of a small size by a thread that has no slot, or whose slot is busy.
-#[inline(never)]
-pub(crate) fn allocate_elsewhere(size: usize, _align: usize) -> *mut u8 {
-    allocate_small(Class::of_size(size), Payer::new(scope::current()))
 }
 
 /// `GlobalAlloc::alloc_zeroed`. Only memory fresh from the system is known to be zero (hazard B06).
@@ -149,7 +143,7 @@ pub(crate) fn give_all_back() -> Option<usize> {
     Some(purge::all())
 }
 
-/// `GlobalAlloc::dealloc`, when the fast path found no room, or its slot shut.
+/// `GlobalAlloc::dealloc`, when the fast path found no room, its slot shut, or no slot.
 ///
 /// # Safety
 /// `object` was allocated here with this size and alignment, and nobody uses it any more.
@@ -181,16 +175,6 @@ pub(crate) unsafe fn deallocate_bigger(object: *mut u8, size: usize, align: usiz
 pub(crate) unsafe fn deallocate_aligned(object: *mut u8, size: usize, align: usize) {
     // SAFETY: the caller's promise.
     unsafe { deallocate_bigger(object, size, align) }
-}
-
-/// `GlobalAlloc::dealloc` of a small size by a thread that has no slot, or whose slot is busy.
-///
-/// # Safety
-/// As [`deallocate`].
-#[inline(never)]
-pub(crate) unsafe fn deallocate_elsewhere(object: *mut u8, size: usize, _align: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { deallocate_small(Class::of_size(size), object) }
 }
 
 /// # Safety

@@ -50,11 +50,11 @@ pub(crate) enum Claim {
     /// Has not asked: what the words say at first.
     #[cfg_attr(all(target_os = "linux", target_arch = "x86_64"), allow(dead_code))]
     Unasked = 0,
-    /// Is being given one, or was told that there is none: may ask again.
+    /// Was told that there is none: may ask again.
     None,
     /// Has one.
     Held,
-    /// Is ending: has given it back, and asks no more.
+    /// Does not ask: is ending, and has given it back; or is being given one.
     Over,
 }
 

@@ -25,7 +25,7 @@ const PER_CPU: usize = 16;
 /// Slots on a small machine.
 const LEAST: usize = 64;
 
-/// pthread's key (`pthread_key_t`) plus 1; 0: there is none.
+/// pthread's key plus 1; 0: there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 /// Slots that threads own now.
 static OWNED: AtomicUsize = AtomicUsize::new(0);
@@ -106,7 +106,11 @@ pub(crate) fn after_fork(slots: &'static [Slot]) {
         match slot.owner() {
             0 => {}
             owner if owner == token => owned += 1,
-            _ => slot.disclaim(),
+            _ => {
+                // It may have been on the way of being turned away, inside for a moment.
+                slot.leave_claimed();
+                slot.disclaim();
+            }
         }
     }
     // relaxed: one thread

@@ -292,14 +292,6 @@ impl Slot {
         self.owner_shared.store(0, Ordering::Release);
     }
 
-    /// In a fork's child, of a claimed slot that is stopped: its owner, who is not here, may have been on the way of being
-    /// turned away.
-    #[cfg(not(loom))]
-    pub(crate) fn forget_entry(&self) {
-        // relaxed: one thread
-        self.busy_shared.store(IDLE, Ordering::Relaxed);
-    }
-
     /// The owner's token, or 0.
     pub(crate) fn owner(&self) -> usize {
         // relaxed: reliable for the calling thread's own token only

@@ -138,22 +138,19 @@ pub(crate) fn try_enter(slot: &'static Slot) -> Option<Held<'static>> {
     }
 }
 
-/// Enters the shared slot this thread used last, if shared slots are all it can have for now, and nobody is inside.
+/// Enters the shared slot this thread used last, if nobody is inside, and if the thread can have no other kind at this
+/// time. A thread that has not asked for one yet has used none.
 #[inline(never)]
 fn enter_shared_slot_again() -> Option<Held<'static>> {
     let words = words();
-    let settled = match mode::get() {
+    let only_shared = match mode::get() {
         Mode::Locked => true,
         Mode::Threads => words.claim.get() != Claim::None || !claim::may_ask(),
         Mode::Rseq => false,
     };
-    // A thread that was never asked has no hint either. A slot that is some thread's hint is provided for.
-    let slot = SHARED.get(usize::from(words.shared.get()))?;
-    if settled {
-        slot.try_enter_shared(reentry::token())
-    } else {
-        None
-    }
+    // What it has used is provided for.
+    let slot = SHARED.get(usize::from(words.shared.get())).filter(|_| only_shared)?;
+    slot.try_enter_shared(reentry::token())
 }
 
 #[cold]
@@ -401,7 +398,6 @@ impl Drop for Stopped {
 /// a mark until they are turned away.
 pub(crate) fn after_fork() {
     GATE.forget_others();
-    CLAIMED.iter().for_each(Slot::forget_entry);
     claim::after_fork(&CLAIMED);
 }
 

@@ -56,7 +56,8 @@ pub struct ClassUsage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapStats {
-    /// How CPU slots are entered: `"rseq"`, `"threads"` or `"locked"`. Decided when the process first allocates, by what the system has, or by the environment variable `ALLOTMENT_MODE`.
+    /// How CPU slots are entered: `"rseq"`, `"threads"` or `"locked"`. Decided when the process first
+    /// allocates, by what the system has, or by the environment variable `ALLOTMENT_MODE`.
     pub mode: &'static str,
     /// CPU slots in existence (a number): those of threads, of CPUs, and shared.
     pub slots: usize,
