@@ -34,7 +34,7 @@ fn cells() -> Vec<Cell> {
     for size in [8 << 10, 16 << 10, 32 << 10, 64 << 10] {
         cells.push(Cell::of_all(MEDIUM, format!("{} KiB", size >> 10), || Pair { size, pairs: 100_000 }));
     }
-    for size in [256 << 10, 1 << 20] {
+    for size in [256 << 10, 1 << 20, 4 << 20] {
         cells.push(Cell::of_all(LARGE, format!("{} KiB", size >> 10), || Pair { size, pairs: 10_000 }));
     }
     cells.push(Cell::of_all(GROWTH, "8 B to 1 MiB", || Growth { vectors: 60 }));

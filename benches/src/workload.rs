@@ -15,7 +15,7 @@ mod pair;
 mod scope;
 mod zeroed;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Contestant;
 
@@ -38,4 +38,12 @@ pub trait Workload: 'static {
 
     /// One repetition: the time of all its operations.
     fn repeat<A: Contestant>(&mut self) -> Duration;
+}
+
+/// The time of so many operations, after a twentieth of them to warm up.
+fn timed(operations: u64, run: impl Fn(u64)) -> Duration {
+    run(operations / 20);
+    let start = Instant::now();
+    run(operations);
+    start.elapsed()
 }

@@ -4,7 +4,7 @@
 //! copying. When unmapping fails (mapping count exhausted, hazard B19) the mapping is kept and used again.
 //!
 //! A freed mapping of up to [`CACHED_OBJECT_MAX`] keeps its pages as a free span does (`heap/purge.rs`), in case one of
-//! its size is wanted again: in a new mapping every page has to be faulted in (the bench `alloc_path`, 4 MiB).
+//! its size is wanted again: in a new mapping every page has to be faulted in.
 //!
 //! Equations (lock held): every live huge object's descriptor is in the `live` list exactly once; `bytes <= mapped`
 //! for each; `mapped` of the registry is the sum over that list, `bytes` of `kept` and of `cached` over theirs, and

@@ -1,8 +1,8 @@
 //! An object is allocated and freed at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::Workload;
+use super::{timed, Workload};
 use crate::helper::together;
 use crate::{shim, Contestant};
 
@@ -33,10 +33,7 @@ impl Workload for Pair {
     }
 
     fn repeat<A: Contestant>(&mut self) -> Duration {
-        pairs::<A>(self.size, self.pairs / 20);
-        let start = Instant::now();
-        pairs::<A>(self.size, self.pairs);
-        start.elapsed()
+        timed(self.pairs, |count| pairs::<A>(self.size, count))
     }
 }
 

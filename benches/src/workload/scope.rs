@@ -1,9 +1,9 @@
 //! A scope is entered and left.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::Workload;
+use super::{timed, Workload};
 use crate::Contestant;
 
 /// One tenant's scope inside another's. Peers have none.
@@ -26,9 +26,6 @@ impl Workload for ScopeSwitch {
 
     fn repeat<A: Contestant>(&mut self) -> Duration {
         let tenant = A::tenants(1)[0];
-        switch::<A>(tenant, self.switches / 20);
-        let start = Instant::now();
-        switch::<A>(tenant, self.switches);
-        start.elapsed()
+        timed(self.switches, |count| switch::<A>(tenant, count))
     }
 }

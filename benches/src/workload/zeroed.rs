@@ -1,9 +1,9 @@
 //! Memory that must be zero, although it was used before.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::Workload;
+use super::{timed, Workload};
 use crate::{shim, Contestant};
 
 /// `alloc_zeroed`, then the object is written at both ends and freed.
@@ -35,9 +35,6 @@ impl Workload for Zeroed {
     }
 
     fn repeat<A: Contestant>(&mut self) -> Duration {
-        pairs::<A>(self.size, self.pairs / 20);
-        let start = Instant::now();
-        pairs::<A>(self.size, self.pairs);
-        start.elapsed()
+        timed(self.pairs, |count| pairs::<A>(self.size, count))
     }
 }
