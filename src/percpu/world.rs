@@ -148,9 +148,11 @@ fn enter_shared_slot_again() -> Option<Held<'static>> {
         Mode::Threads => words.claim.get() != Claim::None || !claim::may_ask(),
         Mode::Rseq => false,
     };
+    if !only_shared {
+        return None;
+    }
     // What it has used is provided for.
-    let slot = SHARED.get(usize::from(words.shared.get())).filter(|_| only_shared)?;
-    slot.try_enter_shared(reentry::token())
+    SHARED.get(usize::from(words.shared.get()))?.try_enter_shared(reentry::token())
 }
 
 #[cold]
